@@ -1,4 +1,4 @@
-"""Programs of a clone that measure the project, and names under which it starts others."""
+"""Programs of a clone that measure the project, and short names for further programs."""
 
 from rcrl_jax import starting
 

@@ -1,10 +1,10 @@
-r"""Asks whether the base is right: our runs of `curl` among 100 published runs of CURL.
+r"""Tests whether our base agent is right: ranks our runs of `curl` among 100 published runs.
 
     python -m benchmarks.base --results=results/base
 
-Reads the runs below `<results>/curl` and writes `<results>/README.md`. Statistics, levels and
-looks, one a seed, were fixed beforehand in docs/preregistration.md. No p value of a look is
-computed before its 26 games are finished. Which runs may be pooled is the rule of all tables
+Reads the runs below `<results>/curl` and writes `<results>/README.md`. docs/preregistration.md
+fixed statistics, levels and looks (one for each seed) beforehand. The p value of a look is computed
+only after all its 26 games are finished. Runs are pooled by the rule of all tables
 (`tables/pools.py`).
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PRESET = "curl"
 LOOKS = (0, 1)
-"""Seeds of the runs; each has one run a game and one look. Other seeds wait for theirs."""
+"""Seeds of the runs; each has one run a game and one look. Other seeds have no look yet."""
 LEVEL = 0.005
 """Of each of the two statistics of a look."""
 
@@ -39,7 +39,7 @@ class Statistics(NamedTuple):
 
 
 def place(score: np.ndarray, others: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """How many of the other scores lie below, `[...]`; a place among equal ones is drawn.
+    """How many of the other scores lie below, `[...]`; the place among equal scores is random.
 
     Under the null hypothesis every place from 0 to n is equally likely, ties or not.
 
@@ -98,7 +98,7 @@ def _tail(values: np.ndarray, games: int) -> np.ndarray:
 def our_places(frame: "pd.DataFrame", seed: int) -> dict[str, int]:
     """Game -> place of our run among the published ones, for games that are finished.
 
-    The draw among equal scores is the run's own, so it does not depend on what else is finished.
+    The draw among equal scores depends only on the run, not on which other runs are finished.
 
     Args:
         frame: runs of one pool.

@@ -3,11 +3,11 @@ r"""Tests the claim "`rcrl` scores higher than `erainbow_sa`" on the finished ru
     python -m benchmarks.claim --results=results/claim
 
 Reads the runs below `<results>/rcrl` and `<results>/erainbow_sa` and writes `<results>/README.md`.
-List, test and what counts as a run were fixed beforehand in docs/preregistration.md. No p value is
-computed before the list is complete. The larger experiment of that page is judged by the same test,
-in a sentence of its own, where there are runs of it. Which runs may be pooled is the rule of all
-tables (`tables/pools.py`): runs on another device get tables of their own below the verdict.
-Results that mix emulators are refused.
+docs/preregistration.md fixed the list, the test and what counts as a run beforehand. No p value is
+computed before the list is complete. If there are runs of the larger experiment on that page, a
+separate sentence judges it by the same test. Runs are pooled by the rule of all tables
+(`tables/pools.py`): runs on another device get separate tables below the verdict. Results that mix
+emulators are refused.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ LEVEL = 0.05
 PERMUTATIONS = 100_000
 RESAMPLES = 50_000
 SEED = 0
-"""Seed of the permutations, and again of the resamples."""
+"""Seed of the permutations, and also of the resamples."""
 
 
 def decide(games: Iterable[str], first: statistics.Scores, second: statistics.Scores) -> str:

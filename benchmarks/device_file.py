@@ -1,4 +1,4 @@
-"""The file of a benchmark's figures: one for each kind of device."""
+"""The files of a benchmark's results, one for each kind of device."""
 
 import pathlib
 import platform

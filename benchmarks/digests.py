@@ -1,19 +1,18 @@
-"""Writes results/digests.txt: a digest of every file of every recorded run, but its pictures.
+"""Writes results/digests.txt: a digest of every file of every recorded run, except pictures.
 
     python -m benchmarks.digests                # all runs, from the repository's history
     python -m benchmarks.digests --runs=RUN,RUN # adds runs that have just been recorded
 
-A run's scores hold digests of its records, but those of older runs have none, and scores can be
-edited, too. So each file has the digest of its first commit, also if it was moved since, and the
-tables refuse a run with a file that has another. One commit has rewritten manifests on purpose and
-counts in place of the first one. A comment in the file says of how many. A file that differs from
-its digest today is named on standard error, and the exit code is then 1.
+The scores of a run hold digests of the run's records. But older scores hold none, and scores can be
+edited, too. So this file has the digest of every file at its first commit, even if the file was
+moved since. The tables refuse a run if a file differs from its digest. One commit rewrote manifests
+on purpose and counts instead of the first one; a comment in the file says for how many. If a file
+differs from its digest today, the program names it on standard error and exits with 1.
 
-The second form adds files as they lie there; `campaigns/collected` calls it. It first packs new
+The second form adds files as they are on disk; `campaigns/collected` calls it. It first packs new
 runs of MinAtar, which are many and have thousands of episodes: it compresses their metrics and
-deletes their picture and, unless `campaigns/parameters` names the run, its parameters. Both forms
-print the file that they change. `sha256sum --check digests.txt`, run in `results`, compares all
-files.
+deletes pictures and, unless `campaigns/parameters` names the run, parameters. Both forms print the
+file that they change. `sha256sum --check digests.txt`, run in `results`, compares all files.
 """
 
 import hashlib
@@ -123,7 +122,7 @@ def from_history(root: pathlib.Path) -> tuple[dict[str, str], list[str]]:
 
 
 def with_runs(path: pathlib.Path, runs: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The digests that a file has, and those of further runs as they lie on the disk.
+    """The digests in a file, and those of further runs as they are on disk.
 
     Args:
         path: the file of digests.
@@ -141,7 +140,7 @@ def with_runs(path: pathlib.Path, runs: Sequence[str]) -> tuple[dict[str, str], 
         directory = pathlib.Path(run).absolute()
         if not directory.is_relative_to(path.parent) or not (directory / "manifest.json").exists():
             raise ValueError(f"{run} is no run below {path.parent}")
-        records.check_digests(directory)  # one that has digests keeps them
+        records.check_digests(directory)  # the digests in the scores must still be right
         if f"{directory.relative_to(path.parent)}/manifest.json" not in digests:
             pack(directory, keep_parameters=_names(path.parent.parent, directory))
         for name in records.recorded_files(directory):
@@ -158,10 +157,10 @@ def with_runs(path: pathlib.Path, runs: Sequence[str]) -> tuple[dict[str, str], 
 def pack(directory: pathlib.Path, *, keep_parameters: bool) -> None:
     """Makes a run of MinAtar small, and leaves other runs as they are.
 
-    Wall time, of which scores have no digest, is rounded to seconds; speeds are left out.
+    Rounds wall times to seconds and leaves out speeds; the digests of scores do not cover these.
 
     Raises:
-        Damaged: its manifest is none.
+        Damaged: the manifest is damaged.
         OSError: a file cannot be read or written.
     """
     if manifest.read(directory / "manifest.json")["run"].get("backend") != "minatar":

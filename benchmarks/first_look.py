@@ -1,11 +1,13 @@
-r"""The first command for a lent machine: checks in minutes whether the rest is worth starting.
+r"""The first command on a rented machine: checks in minutes whether longer work is worth starting.
 
     python -m benchmarks.first_look
 
-Prints the device, versions and memory; checks one update of `rcrl` and of `rcrl_sac`, not of world
-models, and the gradient of equal embeddings, against the CPU's numbers; times ten steps of a fleet,
-with its frames on the host and on the device; trains two runs from their start to their scores,
-over two devices if there are as many.
+* Prints device, versions and memory.
+* Compares one update of `rcrl` and of `rcrl_sac`, and the gradient of equal embeddings, with the
+  CPU's numbers. World models are not checked.
+* Times ten steps of a fleet, with frames on the host and on the device.
+* Trains two runs from start to scores, on two devices if there are two.
+
 The last line says "worth starting" (exit code 0) or "stop" (1) with what is wrong. The game is
 Catch, which needs no emulator. Without an accelerator all checks run on the CPU.
 """
@@ -50,7 +52,7 @@ class Tolerance(NamedTuple):
 
 
 # The reference is the CPU in float32. Adam's first step is nearly the gradient's sign, so rounding
-# turns the step of each parameter whose gradient is smaller than its error.
+# reverses the step of each parameter whose gradient is smaller than the rounding error.
 TOLERANCES = {
     # Sums in another order change a number by about 1e-6, a gradient by what cancels in it.
     "float32": Tolerance(loss=1e-4, gradient=1e-2, step=0.1),
@@ -132,7 +134,7 @@ def check_update(settings: presets.Config, precision: str) -> dict[str, float]:
 def check_ties() -> dict[str, float]:
     """Relative difference of a gradient of the contrastive loss on the device and on the CPU.
 
-    Every positive is its own anchor, and the gradient is that by psi of the one image.
+    Every positive equals its anchor. The gradient is with respect to psi of their common image.
 
     Raises:
       Wrong: the difference exceeds that of a gradient in `TOLERANCES`.
@@ -247,7 +249,7 @@ def _not_finite(tree) -> str:
 
 
 def _compared(before, after, result) -> Iterator[tuple[str, Any]]:
-    """Name and vector of what an update is judged by, named as in `Tolerance`."""
+    """Name, as in `Tolerance`, and vector of each quantity that is compared."""
 
     def vector(leaves):
         return np.concatenate([np.ravel(leaf).astype(np.float64) for leaf in leaves])
@@ -294,7 +296,7 @@ def _train(settings, runs, frame_store):
 
 
 def look(runs: int) -> list[str]:
-    """Carries out all checks, each after the other's failure too; what is wrong, a line each."""
+    """Carries out all checks, even after failures; returns one line for each failure."""
     wrong = []
 
     def carry_out(name: str, check: Callable[[], dict[str, float]]) -> None:

@@ -2,14 +2,14 @@ r"""Measures what the host does in a training step, without a device.
 
     python -m benchmarks.host --runs=1,26,130
 
-Runs the training loop of `rcrl_jax/training/loop.py` on a full replay, with its frames on the
-device. The device is a stub: it copies what it is given, as a transfer reads it, and returns arrays
-of the right shapes at once. So the loop's time is the host's. Fleets of 26 runs or more are spread
-over the 26 games, smaller ones play Pong.
+Runs the training loop of `rcrl_jax/training/loop.py` on a full replay, with frames on the device.
+The device is a stub: it copies its inputs, as a transfer would, and returns arrays of the right
+shapes at once. So the loop's time is the host's time. Fleets of 26 runs or more are spread over the
+26 games; smaller fleets play Pong.
 
 Prints a table, and writes it with all numbers to results/host/<device>.md and .json. The process
-takes --cores of the machine's cores. Host parts run in one thread: their CPU time counts, which
-other work on the machine changes little. The emulators have threads of their own.
+takes --cores of the machine's cores. Host parts run in one thread. We measure their CPU time, which
+other work on the machine changes little. The emulators run in further threads.
 """
 
 import os
@@ -98,12 +98,12 @@ def synthetic_outcome(
 
 
 def copy_arrays(tree: Any) -> Any:
-    """Copies as a transfer to a device reads: whole arrays, in C order."""
+    """Copies whole arrays in C order, as a transfer to a device reads them."""
     return jax.tree.map(lambda x: np.array(x, order="C"), tree)
 
 
 def make_stub(agent, num_runs: int, place: Callable[[Any], Any] = copy_arrays):
-    """A fleet whose device places what it is given and returns prepared arrays at once."""
+    """A fleet whose device places its inputs and returns prepared arrays at once."""
     rng = np.random.default_rng(0)
     loss = rng.exponential(size=(num_runs, agent.replay.batch_size)).astype(np.float32)
     actions = rng.integers(0, 3, (_FRAMES, num_runs, 1)).astype(np.int32)
@@ -163,7 +163,7 @@ class Clock:
         self.seconds: dict[str, float] = {}
 
     def timing(self, part: str, function: Callable) -> Callable:
-        """`function`, whose time counts as that of the part."""
+        """Wraps `function`, so that its time counts for the part."""
 
         def timed(*arguments, **named):
             start = self.now()

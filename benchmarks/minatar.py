@@ -1,11 +1,11 @@
-r"""Judges the two lists of small games: the settings of the base, then the question.
+r"""Evaluates the two lists of runs on small games: the settings of the base, then the question.
 
     python -m benchmarks.minatar --results=results/minatar
 
 Reads the runs below `<results>/settings` and `<results>/question`, and writes `<results>/README.md`
-and `<results>/curves.png`. Lists, values, ranks and tests were fixed beforehand in
-docs/preregistration.md, "Small games". There is no winner before all runs of the first list are
-finished, and no p value of a question before all runs of its two arms are.
+and `<results>/curves.png`. docs/preregistration.md, "Small games", fixed lists, values, ranks and
+tests beforehand. A winner is named only after all runs of the first list are finished, and a p
+value is computed only after all runs of both arms of a question are finished.
 """
 
 import pathlib
@@ -27,15 +27,15 @@ from rcrl_jax.tables import panels, pools, registered, statistics
 from rcrl_jax.training.nulls import PLAYS, plus_minus, with_error
 
 LEVEL = 0.01
-"""Of each question, two-sided."""
+"""Level of each question, two-sided."""
 PERMUTATIONS = 100_000
 RESAMPLES = 50_000
 SEED = 0
-"""Seed of the permutations, and again of the resamples."""
+"""Seed of the permutations, and also of the resamples."""
 BIN = 1000
 """Agent steps of a bin of the figure."""
 EXPERIMENTS = 10_000
-"""Simulated, of each cell of the table of power."""
+"""Simulated experiments for each cell of the table of power."""
 EFFECTS = (0.0, 0.175, 0.35, 0.5)
 """True differences of the table of power, in standard deviations, equal in all games."""
 NOT_STAYING = ("Asterix",)
@@ -50,7 +50,7 @@ class Listed(NamedTuple):
         steps: agent steps of a run.
         games: all of them.
         seeds: arm -> its seeds in each game. An arm is named as its directory.
-        values: arm -> the fields in which arms differ, with its values; others are equal in all.
+        values: arm -> the values of the fields in which arms differ; other fields are equal.
         episodes: of the final evaluation.
     """
 
@@ -62,7 +62,7 @@ class Listed(NamedTuple):
     episodes: int = 20
 
     def count(self, arm: str) -> int:
-        """How many runs of an arm there are to be."""
+        """Number of runs of an arm in the complete list."""
         return len(self.games) * len(self.seeds[arm])
 
 
@@ -139,9 +139,9 @@ def read(results: pathlib.Path, listed: Listed) -> pd.DataFrame:
     """Reads the finished runs of a list.
 
     Returns:
-        A row a run, as `runs.read`, but `arm` is its name in the list and `score` its value;
-        `last` is the mean return of the last agent's episodes, `episodes` the training episodes
-        `[n, 2]`: the agent step at which each ended, and its return.
+        One row for each run, as from `runs.read`, but `arm` is the name in the list and `score` the
+        value that the list judges. `last` is the mean return of the final evaluation. `episodes`
+        are the training episodes `[n, 2]`: agent step of the end, and return.
 
     Raises:
         ValueError: a run is damaged, contradicts another one or is not of the list; or two runs
@@ -227,7 +227,7 @@ def rank_settings(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def winner(frame: pd.DataFrame) -> str | None:
-    """The setting with the best mean rank, of equal ones the first; None if all have diverged."""
+    """The setting with the best mean rank, on a tie the first; None if all have diverged."""
     ranks = rank_settings(frame)
     can_win = ranks[~ranks.index.isin(frame.arm[frame.diverged])]
     return can_win["mean"].idxmin() if len(can_win) else None
@@ -247,9 +247,9 @@ def stays(last: np.ndarray, nulls: Mapping[str, np.ndarray]) -> dict[str, Any]:
         nulls: kind of play without learning -> `[R]`, its mean return in the games of each run.
 
     Returns:
-        `last` and `null`, each a mean over runs with its standard error; `best_null`, the kind
-        with the largest mean; `errors`, by how many standard errors over runs the difference of
-        both exceeds 0, None where they are 0; `stays`.
+        `last` and `null`, each a mean over runs with its standard error; `best_null`, the kind with
+        the largest mean; `errors`, the difference of both divided by its standard error over runs,
+        None if that is 0; `stays`.
     """
     best = max(nulls, key=lambda kind: nulls[kind].mean())
     difference = with_error(last - nulls[best])
@@ -265,7 +265,7 @@ def stays(last: np.ndarray, nulls: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def staying(frame: pd.DataFrame, listed: Listed) -> pd.DataFrame:
-    """What `stays` says of each game whose runs of the winner are all finished, a row a game.
+    """The result of `stays` for each game in which all runs of the winner are finished.
 
     Args:
         frame: runs of the winner. Training with `--nulls` wrote a `gain.json` beside those of a
@@ -379,7 +379,7 @@ def power(pool: np.ndarray, effect: float, seeds: int, experiments: int = EXPERI
         pool: standardised residuals; runs are drawn from them with replacement.
         effect: added to every run of the first arm, in standard deviations.
         seeds: of each arm in each of `GAMES`.
-        experiments: how many, a multiple of ten: each tenth has permutations of its own.
+        experiments: how many, a multiple of ten; each tenth draws new permutations.
     """
     rng, found = np.random.default_rng(SEED), 0
     pool = np.sort(pool)  # the order of runs is that of the file system
@@ -437,7 +437,7 @@ def question(frame: pd.DataFrame, first: str, second: str) -> str:
 
 
 def arms_table(frame: pd.DataFrame) -> str:
-    """What runs of the second list have, as Markdown; Freeway beside its constant action."""
+    """Values of the second list as Markdown; for Freeway, also the value of its constant action."""
     head = ["game"]
     for arm in QUESTION.values:
         head += [f"`{arm}`, mean (seeds)", "last agent"]

@@ -3,12 +3,13 @@
     PYTHON benchmarks/peer_process.py DIRECTORY GAME
     PYTHON benchmarks/peer_process.py DIRECTORY BATCH_SIZE
 
-PYTHON has PyTorch and what else the code in DIRECTORY imports; it needs nothing of this project.
-With a game it takes agent steps with an update each. DIRECTORY holds `agent.py`, `env.py` and
-`memory.py` as Kaixhin/Rainbow and aravindsrinivas/curl_rainbow have them, and PYTHON has ale_py and
-opencv. With a number it updates CURL's SAC from a replay of noise. DIRECTORY holds `curl_sac.py`,
-`encoder.py` and `utils.py` as MishaLaskin/curl has them; gym and scikit-image, of which they use
-little, are not needed.
+PYTHON needs PyTorch and the other imports of the code in DIRECTORY, and nothing of this project.
+
+With a game, the program takes agent steps, each with an update. DIRECTORY holds `agent.py`,
+`env.py` and `memory.py` of Kaixhin/Rainbow or aravindsrinivas/curl_rainbow; PYTHON also needs
+ale_py and opencv. With a number, the program updates CURL's SAC from a replay of noise. DIRECTORY
+holds `curl_sac.py`, `encoder.py` and `utils.py` of MishaLaskin/curl. It uses little of gym and
+scikit-image, so neither is needed.
 
 The first answer, "ready" and the version of PyTorch, comes after the first updates. Then each line
 of standard input is a number of steps to take, and the answer the seconds that they took.
@@ -34,7 +35,7 @@ ATARI_SETTINGS = {
     "learn_start": 1600,
 }  # fmt: skip
 CAPACITY = 100_000
-# The script of the repository for cartpole_swingup; what it leaves out has these defaults there.
+# From the repository's script for cartpole_swingup, and the repository's defaults for the rest.
 CONTROL_SETTINGS = {
     "hidden_dim": 1024, "discount": 0.99, "init_temperature": 0.1, "alpha_lr": 1e-4,
     "alpha_beta": 0.5, "actor_lr": 1e-3, "actor_beta": 0.9, "actor_log_std_min": -10,

@@ -9,11 +9,11 @@ r"""Measures training against three PyTorch code bases, in turns on the same mac
 
 The last path is a Python with torch, ale_py, opencv-python-headless, kornia, plotly and numpy.
 
-All programs stay loaded and step in turns, so that a change of the machine's speed meets them
-alike. A step is one agent step with its update; for SAC, where rendering would dominate, an
-update with its sampling. Prints, and writes to results/peers/<device>.json, or
-<device>-control.json for SAC: agent steps per second of each program in every round, and the ratios
-of ours to theirs within a round. Nothing else should be running meanwhile.
+All programs stay loaded and step in turns, so that a change of the machine's speed affects all of
+them. A step is one agent step with its update; for SAC, where rendering would dominate, it is an
+update with its sampling. Prints the agent steps per second of each program in every round, and the
+ratios of our speed to theirs within a round. Writes both to results/peers/<device>.json, or to
+<device>-control.json for SAC. Nothing else should run meanwhile.
 """
 
 import pathlib
@@ -37,8 +37,8 @@ from rcrl_jax.training.plan import Plan, RunId
 from rcrl_jax.training.session import Session
 
 GAME = "Pong"
-# Which of our presets is compared with which peer. `erainbow`, `curl` and `curl_sac` compute the
-# same algorithm as theirs; no public code is known for RCRL, which has the same base agent as CURL.
+# Which of our presets is compared with which peer. `erainbow`, `curl` and `curl_sac` are the same
+# algorithms as the peers'. We know no public code of RCRL, which has the same base agent as CURL.
 PAIRS = (
     ("erainbow", "kaixhin"), ("curl", "curl_rainbow"), ("rcrl", "curl_rainbow"),
     ("curl_sac", "curl_control"), ("rcrl_sac", "curl_control"),

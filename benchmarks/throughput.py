@@ -1,15 +1,19 @@
-r"""Measures how fast training is, as a share of what this machine can do.
+r"""Measures the speed of training, and its share of the machine's rate of matrix products.
 
     python -m benchmarks.throughput --preset=rcrl
     python -m benchmarks.throughput --preset=rcrl_sac --config.batch_size=512
 
 Agents of Atari play Pong, those of MinAtar Breakout, those of DMControl cheetah_run.
 
-Prints, and writes to results/throughput/<device>.json: the machine's rate of float32 matrix
-products, measured on the spot; the time of each part of a training step alone; the whole loop, or,
-of agents that make several updates at once, the sum of its parts; the FLOP of the products of one
-update and the share of the measured rate that the update reaches.
-Nothing else should be running meanwhile.
+Prints, and writes to results/throughput/<device>.json:
+
+* the machine's rate of float32 matrix products, measured on the spot;
+* the time of each part of a training step alone;
+* the time of the whole loop or, for agents that make several updates at once, the sum of the parts;
+* the FLOP of the products of one update, and the share of the measured rate that the update
+  reaches.
+
+Nothing else should run meanwhile.
 """
 
 import functools
@@ -156,7 +160,7 @@ def measure_fleet(plan, memory) -> dict[str, float]:
     milliseconds = {f"{name}_ms": 1e3 * median_s(call, repeats) for name, call in parts.items()}
     cpu_s = min(timeit.repeat(update, time.process_time, number=1, repeat=repeats))
     updates_a_step = schedule.updates / schedule.update_period
-    if several:  # the first ones alone may take hours
+    if several:  # the first updates alone may take hours
         of_update = ("sample_ms", "update_ms", "priorities_ms")
         loop_ms = sum(
             ms * (updates_a_step if name in of_update else 1) for name, ms in milliseconds.items()
@@ -164,8 +168,8 @@ def measure_fleet(plan, memory) -> dict[str, float]:
     run = types.RunSpec(environment.num_valid_actions[0], agent.run_constants(plan.runs[0].game))
     state, batch = jax.tree.map(lambda x: x[0], (learner, prediction.empty_batch(agent, 1, "host")))
     traced = jax.jit(agent.update).trace(run, state, batch)
-    # Another platform's program, which is not compiled: the CPU's has kernels of our own. An update
-    # may depend on how many came before it.
+    # Lowers the program of another platform, without compiling it: the CPU's program calls our
+    # kernels. An update may depend on the number of earlier updates.
     leaves = jax.tree.leaves((run, state, batch))
     place = next(i for i, leaf in enumerate(leaves) if leaf is state.updates)
     text = traced.lower(lowering_platforms=("cuda",)).as_text("hlo")
@@ -178,7 +182,7 @@ def measure_fleet(plan, memory) -> dict[str, float]:
         "batch_size": settings.batch_size,
         "runs": runs,
         "agent_steps_per_s": 1e3 * runs / loop_ms,
-        "loop_ms": loop_ms,  # of world models the sum of its parts
+        "loop_ms": loop_ms,  # for world models, the sum of its parts
         "updates_a_step": updates_a_step,
         **milliseconds,
         "update_cpu_ms": 1e3 * cpu_s,  # of all threads, the least

@@ -1,4 +1,4 @@
-"""Programs of a clone, and names under which it starts those of `rcrl_jax.programs`."""
+"""Programs that only a clone has, and short names for the programs of `rcrl_jax.programs`."""
 
 from rcrl_jax import starting
 

@@ -1,4 +1,4 @@
-"""Trains on a game of one's own: `rcrl_jax.programs.train`."""
+"""Trains on a user's own game: `rcrl_jax.programs.train`."""
 
 from rcrl_jax.programs import commands
 

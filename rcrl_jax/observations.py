@@ -66,8 +66,8 @@ def pack_patches(frames: Array) -> Array:
         75 rows = I (3) x i (5) x y (5), and likewise 75 columns = J x j x x
         [..., I i y, J j x] -> [..., I J i j, y x]
 
-    I, J number the outputs of the second convolution; i, j the outputs of the first that one of
-    them reads; y, x the pixels that one of those reads.
+    I, J number the outputs of the second convolution; i, j the cells in one of its windows; y, x
+    the pixels in one window of the first convolution.
 
     Args:
       frames: `[..., 84, 84]`.
@@ -173,10 +173,10 @@ def unpack_bits(packed: jax.Array, frame_shape: tuple[int, ...]) -> jax.Array:
 
 
 def quantise(frames: jax.Array, key: jax.Array | None, levels: int = 32) -> jax.Array:
-    """Pixels of `levels` values in [-0.5, 0.5), `[...] uint8 -> float32`.
+    """Reduces pixels to `levels` levels and scales to [-0.5, 0.5), `[...] uint8 -> float32`.
 
-    They are uniform within each value; without a key, they are its middle. SAC+AE and PlaNet take
-    32 levels, five bits, from Glow.
+    With a key, a pixel is uniform within its level; without one, it is the middle. SAC+AE and
+    PlaNet take 32 levels, five bits, from Glow.
     """
     noise = 0.5 if key is None else jax.random.uniform(key, frames.shape)
     return ((frames // (256 // levels)).astype(jnp.float32) + noise) / levels - 0.5

@@ -49,7 +49,7 @@ class ContrastBatch(NamedTuple):
     """Samples of the return-contrastive task; rows i of the three form one sample."""
 
     anchor: Pairs
-    positive: Pairs  # counts as having the anchor's return; by default of its segment
+    positive: Pairs  # counts as having the anchor's return; by default from its segment
     negative: Pairs  # from anywhere in the run's replay
 
 
@@ -67,7 +67,7 @@ class TransitionBatch(NamedTuple):
 class SequenceBatch(NamedTuple):
     """Windows of L consecutive frames, for agents that learn from sequences.
 
-    What stands beside a frame led to it or followed it; `replay/sequences.py` shows both.
+    Action and reward led to their frame or followed it; `replay/sequences.py` shows both.
     """
 
     observation: chex.Array  # [B, L, *frame]

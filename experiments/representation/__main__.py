@@ -6,12 +6,12 @@ Trains each preset as `experiments.atari100k` does, in `<workdir>/<preset>`, and
 of the representation. Then plays evaluation episodes with the final agents and draws pairs from
 them, the same for every preset, seed and snapshot. In `<workdir>/<game>`:
 
-    similarity.jsonl   cosine similarity of anchor and positive, anchor and negative, on those
-                       held-out pairs and on pairs of the replay; one object per snapshot, run and
-                       kind of pairs
-    similarity.png     the paper's figure of them, with the scores of the runs
-    probe.jsonl        how much of the discounted return a linear function of phi explains, beside
-                       one of the step number alone and a constant
+    similarity.jsonl   cosine similarity of anchor and positive, and of anchor and negative, on
+                       these held-out pairs and on pairs of the replay; one object per snapshot,
+                       run and kind of pairs
+    similarity.png     the similarities drawn as in the paper, with the scores of the runs
+    probe.jsonl        how much of the discounted return a linear function of phi explains; for
+                       comparison, a linear function of the step number, and a constant
     probe.png          the same, drawn
 
 If a head reads only states, phi means psi(s). The same command in the same work directory resumes.
@@ -47,7 +47,7 @@ _PAIRS = flags.DEFINE_integer(
     "pairs", 512, "anchors of a measurement", lower_bound=1, upper_bound=10_000
 )
 _PROBE_STEPS = flags.DEFINE_integer(
-    "probe_steps", 4000, "steps of evaluation episodes for the linear probe, half of them fitted",
+    "probe_steps", 4000, "steps of evaluation episodes for the linear probe; half are for fitting",
     lower_bound=100, upper_bound=1_000_000,  # of fewer, one half may have no episode
 )  # fmt: skip
 

@@ -130,8 +130,8 @@ def _scores(arm: Arm) -> list[Line]:
 def _probes(arm: Arm, recorded: Sequence[episodes.Episode], steps: episodes.Steps) -> list[Line]:
     """The linear probe before and after training; fitted on every other episode.
 
-    Its nulls are the same probe on the step number alone and on a constant: time tells much of a
-    return, so only what phi explains beyond the step number need come from the frames.
+    The nulls are the same probe on the step number alone and on a constant. The step number
+    predicts much of a return, so only what phi explains beyond it must come from the frames.
     """
     discount = arm.fleet.agent.replay.discount
     returns = [draws.discounted_returns(episode, discount) for episode in recorded]

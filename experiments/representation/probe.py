@@ -25,9 +25,9 @@ def explained_variance(
 ) -> float:
     """R^2 of a ridge regression on data it has not seen.
 
-    Features are centred and scaled to unit variance, so that the scale of a representation does
-    not matter; the penalty is the one with the smallest generalised cross-validation error on the
-    data that is fitted (Golub, Heath and Wahba, 1979).
+    Features are centred and scaled to unit variance, so that the scale of a representation does not
+    matter. The penalty has the smallest generalised cross-validation error on the fitted data
+    (Golub, Heath and Wahba, 1979).
 
     Args:
       features: `[N, d]`, fitted.
@@ -36,9 +36,9 @@ def explained_variance(
       test_target: `[M]`.
 
     Returns:
-      1 - (squared error / variance of the unseen target about its mean); at most 1, and below 0
-      where the mean of the unseen target would do better. NaN where that target does not vary, as
-      in episodes without a reward.
+      1 - (squared error / variance of the unseen target). At most 1; below 0 if the mean of the
+      unseen target predicts better; NaN if the unseen target is constant, as in episodes without a
+      reward.
     """
     if np.ptp(test_target) == 0:
         return float("nan")
@@ -67,7 +67,7 @@ def draw(path: pathlib.Path, lines: Sequence[Mapping[str, Any]], title: str) -> 
     Args:
       path: PNG to write.
       lines: `preset`, `seed`, `agent_steps`, `explained_variance` of phi, of the step number
-        (`_clock`) and of a constant (`_constant`); two per seed. The last two are the same in all.
+        (`_clock`) and of a constant (`_constant`); two per seed. All lines have the same nulls.
       title: of the figure.
     """
     presets = list(dict.fromkeys(line["preset"] for line in lines))

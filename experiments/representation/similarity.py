@@ -91,7 +91,7 @@ class Snapshot(NamedTuple):
 
 
 def snapshot_directory(paths: RunPaths) -> pathlib.Path:
-    """Where the snapshots of one run lie."""
+    """The directory of one run's snapshots."""
     return paths.directory / "snapshots"
 
 
@@ -99,7 +99,7 @@ def read_snapshots(plan: Plan) -> list[Snapshot]:
     """The snapshots of all runs of a plan, in the order of their steps.
 
     Raises:
-      FileNotFoundError: the first run has none, or another one fewer.
+      FileNotFoundError: the first run has no snapshots, or another run lacks one.
     """
     directories = [snapshot_directory(paths) for paths in plan.paths]
     names = sorted(path.name for path in directories[0].glob("[0-9]*.npz"))

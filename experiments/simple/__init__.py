@@ -1,1 +1,1 @@
-"""SimPLe's model and policy measured: against predictors without dynamics, against random play."""
+"""Measures SimPLe's model against predictors without dynamics, and its policy against nulls."""

@@ -1,19 +1,19 @@
 r"""Trains SimPLe and measures what its model and its policy have learned.
 
-Compares the model with predictors without dynamics, and the policy with play that learned nothing.
+Compares the model with predictors without dynamics, and the policy with play without learning.
 
     python -m experiments.simple --seed=0
     python -m experiments.simple --preset=simple_small --game=Pong --seed=0 --eval_episodes=10
 
-`simple_catch`, the default, is a small SimPLe on continuing Catch, made for this test: ours, not
-SimPLe. The other presets play a game of Atari. The same command in the same work directory resumes.
-Beside the run's files, `model.json` and `model.png` in its folder have, with the run's manifest and
-the means of its evaluations:
+`simple_catch`, the default, is our own small agent on continuing Catch, made for this test; it is
+not SimPLe. The other presets play a game of Atari. The same command in the same work directory
+resumes. `model.json` and `model.png` in the run's folder hold the manifest, the means of the
+evaluations, and:
 
-    model   the log-likelihood of the pixels of held-out rollouts, and of their rewards, beside
-            that of predictors without dynamics; how many of the pixels that change are right
-    play    the final evaluation, beside uniform actions, the best constant action and the agent
-            before training, in the same games
+    model   the log-likelihood of pixels and rewards of held-out rollouts, compared with predictors
+            without dynamics; the share of changing pixels that the model predicts right
+    play    the final evaluation, compared with uniform actions, the best constant action and the
+            untrained agent in the same games
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""What a model knows, step by step, and what the policy gains that learns in it."""
+"""Draws what a model knows at each step, and what the policy gains by learning in the model."""
 
 import pathlib
 from collections.abc import Mapping

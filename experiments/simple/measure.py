@@ -1,10 +1,10 @@
-"""What a trained SimPLe knows of its game: its model on held-out rollouts, its policy in play.
+"""Measures what a trained SimPLe knows of its game: the model on held-out rollouts, the policy.
 
-**Likelihood.** The model sees the C true frames before a rollout and all its actions, then its own
-most likely frames, as in the game that the policy learns in. Those frames depend on nothing else,
-so the product of the pixels' probabilities over K steps is a distribution over K frames given the
-start and the actions. Predictors without dynamics give one for the same start: they copy the last
-true frame, or read a histogram that was fitted on other rollouts of the same kind of play.
+**Likelihood.** The model reads the C true frames before a rollout, the rollout's actions, and then
+its own most likely frames, as in the game that the policy learns in. So the product of the pixels'
+probabilities over K steps is a distribution over K frames, given start and actions. Predictors
+without dynamics give such a distribution, too: they copy the last true frame, or read a histogram
+that was fitted on other rollouts of the same kind of play.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ class RolloutScores(NamedTuple):
 
     pixels: np.ndarray  # log-likelihood of all pixels of a frame [nats]
     changed: np.ndarray  # pixels of one colour that differ from the frame before
-    changed_right: np.ndarray  # of them, those that the most likely frame has
+    changed_right: np.ndarray  # how many of these the most likely frame has right
     reward: np.ndarray  # log-likelihood of the reward's sign [nats]
     reward_right: np.ndarray  # whether the most likely sign is the true one
 
@@ -47,7 +47,7 @@ class RolloutScores(NamedTuple):
 def make_scorer(config: SimpleConfig, num_actions: int) -> Callable[..., RolloutScores]:
     """Makes `(params, rollouts) -> RolloutScores`, open loop, for the deterministic model.
 
-    The stochastic one has no likelihood in closed form, since its bits are latent.
+    The stochastic model has no likelihood in closed form, because its bits are latent.
     """
     world = simple_model.make_deterministic(config, num_actions)
 
@@ -86,10 +86,10 @@ def make_scorer(config: SimpleConfig, num_actions: int) -> Callable[..., Rollout
 
 
 def compare(scores: RolloutScores, predictors: Predictors, rollouts: Rollouts) -> dict[str, Any]:
-    """What a model knows beyond the predictors without dynamics, of the same rollouts.
+    """Compares a model with the predictors without dynamics on the same rollouts.
 
-    Log-likelihoods are means over rollouts [nats]: of all steps, or by step. A difference is that
-    to the best predictor, with the standard error over rollouts.
+    Log-likelihoods are means over rollouts [nats], of all steps or by step. Differences are to the
+    best predictor, with the standard error over rollouts.
     """
     pixels = {"model": scores.pixels, **log_likelihoods(predictors, rollouts)}
     totals = {name: values.sum(1) for name, values in pixels.items()}
@@ -127,8 +127,9 @@ def measure_model(plan: Plan, fleet: Fleet, params: types.Params) -> dict[str, A
     Parameters have a leading axis of size 1.
 
     Returns:
-      Play -> what `compare` returns. Plays: `policy`, that of training, whose frames are those that
-      the policy meets in the model; `uniform`, of all actions alike, which no training changes.
+      Kind of play -> what `compare` returns. `policy` plays as in training, so its frames are like
+      those that the policy meets in the model. `uniform` draws all actions alike, so training does
+      not change it.
     """
     score = make_scorer(plan.config, int(fleet.num_valid_actions[0]))
     of_model = jax.tree.map(lambda x: x[0], params.model)
@@ -145,7 +146,7 @@ def measure_model(plan: Plan, fleet: Fleet, params: types.Params) -> dict[str, A
 def _gather(
     plan: Plan, player: Fleet | Scripted, params: types.Params, purpose: int, number: int
 ) -> Rollouts:
-    """Rollouts of games of their own; `purpose` stands for the step of an evaluation."""
+    """Rollouts of separate games; `purpose` takes the place of an evaluation's step."""
     seeds = evaluation.evaluation_seeds(plan.seeds, purpose, number)
     environment = AgentEnvironment(
         plan.make_environment(seeds), player.agent.protocol.for_evaluation()

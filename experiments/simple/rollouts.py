@@ -1,4 +1,4 @@
-"""Stretches of real play, and what predictors without dynamics say of their frames."""
+"""Rollouts of real play, and predictors of their frames that know no dynamics."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,12 +13,12 @@ from rcrl_jax.training.nulls import Scripted
 
 
 class Rollouts(NamedTuple):
-    """N stretches of K steps, each of its own game."""
+    """N rollouts of K steps, each from another game."""
 
-    stack: np.ndarray  # [N, C, H, W, 3] uint8, the frames before them
+    stack: np.ndarray  # [N, C, H, W, 3] uint8, the frames before the rollout
     action: np.ndarray  # [N, K] int32
     frame: np.ndarray  # [N, K, H, W, 3] uint8, the frame after each action
-    reward: np.ndarray  # [N, K] int64, its sign
+    reward: np.ndarray  # [N, K] int64, the sign of the reward
 
 
 def play(
@@ -29,16 +29,16 @@ def play(
     starts: np.ndarray,
     length: int,
 ) -> Rollouts:
-    """Plays N games by the policy of training and keeps a stretch of each.
+    """Plays N games with the training policy and keeps a rollout of each.
 
-    Stretches in which a game ends are dropped.
+    Rollouts in which a game ends are dropped.
 
     Args:
-      environment: of N games; it is closed.
+      environment: of N games; will be closed.
       fleet: of one run.
-      params: of its agent.
-      counters: fix the noise of its actions, with the step.
-      starts: `[N]`, agent steps before each stretch: at least C - 1, so that the stack is full.
+      params: of the run's agent.
+      counters: together with the step, determine the noise of actions.
+      starts: `[N]`, agent steps before each rollout: at least C - 1, so that the stack is full.
       length: K.
     """
     observation = environment.reset()
@@ -69,11 +69,11 @@ def play(
 
 
 class Predictors(NamedTuple):
-    """Predictors that know no dynamics; each reads the last frame before a rollout at most."""
+    """Predictors without dynamics; they read at most the last frame before a rollout."""
 
-    error_rate: np.ndarray  # [K], of copying that frame, after so many steps
+    error_rate: np.ndarray  # [K], of copying that frame, after each number of steps
     histogram: np.ndarray  # [H, W, 3, 256], probability of each value of each pixel
-    copy_weight: np.ndarray  # [K], of copying in the mixture of the two
+    copy_weight: np.ndarray  # [K], weight of copying in the mixture of both
     reward: np.ndarray  # [K, 3], probability of -1, 0 and 1
 
 
@@ -115,7 +115,7 @@ def log_likelihoods(predictors: Predictors, rollouts: Rollouts) -> dict[str, np.
 def _probabilities(
     predictors: Predictors, rollouts: Rollouts, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Of each true value after step k: by copying, and by the histograms; `[N, H, W, 3]`."""
+    """Probabilities `[N, H, W, 3]` of the true values after step k: by copying, by histograms."""
     frame = rollouts.frame[:, k]
     error = predictors.error_rate[k]
     copied = np.where(frame == rollouts.stack[:, -1], 1 - error, error / (VALUES - 1))

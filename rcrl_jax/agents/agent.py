@@ -25,19 +25,19 @@ TRAINING, EVALUATION = "training", "evaluation"
 
 
 class Schedule(NamedTuple):
-    """When an agent learns; `simple_training.Rounds` is another schedule.
+    """When an agent learns; `simple.settings.Rounds` is another schedule.
 
-    If several updates are due at a step, all but the last come before the action of that step.
-    `before_action` says whether the last one does, too: agents that learn only from their newest
-    actions need this.
+    If several updates are due at a step, all but the last come before the action of that step. With
+    `before_action` the last one does, too: agents that learn only from their newest actions need
+    this.
     """
 
     before_action = False
 
     learn_start: int  # agent steps before the first update
     update_period: int  # agent steps between updates
-    updates: int = 1  # at once, one after the other
-    first_updates: int = 1  # likewise, at the first time
+    updates: int = 1  # updates of a step at which updates are due
+    first_updates: int = 1  # updates of the first such step
 
     @property
     def first_step(self) -> int:
@@ -51,12 +51,12 @@ class Schedule(NamedTuple):
         return self.first_updates if step == self.first_step else self.updates
 
     def kind(self, step: int, made: int) -> int:
-        """The number of the kind of update that is due at `step` after `made` others."""
+        """The number of the kind of the next update at `step`, when `made` have been made."""
         del step, made
         return 0
 
     def counts(self, start: int, end: int) -> tuple[int, ...]:
-        """Updates of each kind when training from agent step `start` to `end`; none at `end`."""
+        """Updates of each kind from agent step `start` to `end`, without those at `end`."""
         first, last = (-(-s // self.update_period) for s in (max(start, self.learn_start), end))
         extra = self.first_updates - self.updates if start <= self.first_step < end else 0
         return (max(last - first, 0) * self.updates + extra,)
@@ -68,20 +68,20 @@ class EvaluationSettings(NamedTuple):
     period: int  # environment steps between evaluations
     episodes: int  # of one evaluation
     protocol: Mapping[str, Any]  # how scores are taken, for the manifest
-    others: tuple[str, ...] = ()  # names of further policies; their means stand beside the scores
+    others: tuple[str, ...] = ()  # names of further policies whose mean returns are recorded, too
 
 
 class Resources(NamedTuple):
     """How an agent's functions use a machine.
 
     Attributes:
-      batches_over_runs: whether an accelerator updates all runs at once. False where that would
-        turn convolutions into slow grouped ones (Rainbow computes them as products), and for
-        updates that fill a device alone: each run would need gigabytes of activations of its own.
-      logs_frames: whether a training run keeps its frames on the disk, so that it need not render
-        them again when it is resumed.
-      activation_bytes: about how many bytes of activations one update of one run holds for its
-        gradients.
+      batches_over_runs: whether an accelerator updates all runs at once. False if batching would
+        turn convolutions into slow grouped ones (Rainbow computes convolutions as products). Also
+        False if the update of one run fills a device: each run would need gigabytes of activations.
+      logs_frames: whether a run keeps its frames on disk, so that a resumed run need not render
+        them again.
+      activation_bytes: approximate size of the activations that one update of one run holds for
+        its gradients.
     """
 
     batches_over_runs: bool
@@ -99,8 +99,8 @@ class Agent:
         [N, *act], memory)`. `policy_name` is static: `TRAINING`, `EVALUATION`, or one of
         `EvaluationSettings.others`; `step []` is the number of agent steps so far.
       update: `(run, state, batch, kind) -> (state, UpdateResult)`: one gradient step on all losses,
-        auxiliary ones included; an update of SimPLe's policy takes several. `kind` is static: that
-        of `Schedule.kind` for which the batch was drawn.
+        auxiliary ones included; an update of SimPLe's policy takes several. `kind` is static: the
+        `Schedule.kind` for which the batch was drawn.
       embed: `(params, pairs) -> phi [N, d]`: the representation of state-action pairs that the
         head reads.
       compare: `(trainable_params, first, second) -> Comparison`: similarity of pairs, row by row.
@@ -110,11 +110,11 @@ class Agent:
       protocol: how the agent sees its training environment.
       replay: sizes and rules of the replay.
       schedule: when the agent learns.
-      evaluation: how it is evaluated.
-      resources: how its functions use a machine.
-      init_memory: `N -> memory`, what `act` carries from step to step in each of N environments,
-        as it is at the start of an episode: a pytree of arrays `[N, ...]`, empty for agents that
-        act on the observation alone.
+      evaluation: how the agent is evaluated.
+      resources: how the agent's functions use a machine.
+      init_memory: `N -> memory`, the memory at the start of an episode: a pytree of arrays
+        `[N, ...]` that `act` carries from step to step in N environments; empty for agents that act
+        on the observation alone.
     """
 
     init: Callable[..., types.LearnerState]
@@ -166,7 +166,7 @@ def first_state(
     opt_state: optax.OptState,
     key: chex.PRNGKey,
 ) -> types.LearnerState:
-    """The learner before its first update; `key` is that of all updates."""
+    """The learner before its first update; all updates draw from `key`."""
     return types.LearnerState(
         params,
         target_params,
@@ -184,7 +184,7 @@ def next_state(
     opt_state: optax.OptState,
     key: chex.PRNGKey,
 ) -> types.LearnerState:
-    """The learner after an update of `state`, still with its target parameters.
+    """The learner after an update of `state`, with unchanged target parameters.
 
     Args:
       tasks: of the agent.

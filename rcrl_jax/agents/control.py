@@ -28,15 +28,15 @@ def environment_protocol(frame_stack: int) -> EnvironmentProtocol:
 
 
 def contrast_rule(config: AgentConfig, action_repeat: int) -> ContrastRule:
-    """How contrastive samples are drawn: the returns of a segment differ by at most its threshold.
+    """How contrastive samples are drawn: returns in a segment differ by at most the threshold.
 
     Args:
       config: of the agent.
       action_repeat: environment steps of an agent step.
     """
     contrast = config.return_contrast
-    # Rewards are sums over the action repeat. For 'mean' the threshold is scaled instead: the means
-    # exceed the threshold exactly where the sums exceed action_repeat times the threshold.
+    # Rewards are sums over the action repeat. For 'mean', we multiply the threshold by the action
+    # repeat instead of dividing the rewards.
     scale = action_repeat if contrast.segment_reward == "mean" else 1
     return make_rule(contrast, tolerance=contrast.segment_threshold * scale)
 
@@ -57,7 +57,7 @@ def replay_settings(
 
 
 def evaluation_settings(config: AgentConfig, policy: str) -> EvaluationSettings:
-    """How an agent is evaluated; `policy` says by which of its policies, for the manifest."""
+    """How an agent is evaluated; `policy` describes the policy for the manifest."""
     return EvaluationSettings(
         config.evaluation_period, config.periodic_episodes, {"policy": policy}
     )
@@ -112,8 +112,8 @@ def critic_loss(
     """
     chex.assert_shape(q_tm1, (None, 2))
     chex.assert_shape([r_t, discount_t, v_t], q_tm1.shape[:1])
-    of_both_critics = jax.vmap(rlax.td_learning, in_axes=(0, None, None, None))
-    td_errors = jax.vmap(of_both_critics)(q_tm1, r_t, discount_t, v_t)
+    twin_td_learning = jax.vmap(rlax.td_learning, in_axes=(0, None, None, None))
+    td_errors = jax.vmap(twin_td_learning)(q_tm1, r_t, discount_t, v_t)
     return jnp.sum(jnp.square(td_errors), axis=-1)
 
 

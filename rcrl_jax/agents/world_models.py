@@ -22,8 +22,8 @@ from rcrl_jax.observations import ObservationFormat
 IMAGE_SIZE = 64
 """Height and width of a frame [pixels]."""
 
-# Numbers of a frame that an update keeps for its gradients, at 32 filters: what all convolutions
-# read and write, once forwards and once backwards.
+# How many numbers an update keeps a frame for its gradients, at 32 filters: inputs and outputs of
+# all convolutions, for the forward and the backward pass.
 NUMBERS_A_FRAME = 370_000
 
 _glorot = nn.initializers.glorot_uniform()
@@ -34,7 +34,7 @@ Activation = Callable[[jax.Array], jax.Array]
 def observation_format(
     config: WorldModelConfig, spec: EnvironmentSpec, frame_stack: int
 ) -> ObservationFormat:
-    """Whole frames, the newest ones of an episode with the actions between them.
+    """Whole frames: the newest frames of an episode, with the actions between them.
 
     Raises:
       Incompatible: the environment's frames do not fit the networks.
@@ -58,7 +58,7 @@ def schedule(config: WorldModelConfig, action_repeat: int, first_updates: int) -
 def as_one_batch(frames: jax.Array) -> jax.Array:
     """The frames of windows, `[N, L, 64, 64, 3] -> [N L, 64, 64, 3]`.
 
-    To be called before anything else is computed from them: a TPU would pad L to 128.
+    Call it before any other computation on the frames: a TPU would pad L to 128.
     """
     return frames.reshape(-1, *frames.shape[2:])
 
@@ -113,13 +113,13 @@ def gaussian(stats: jax.Array, least_std: float) -> Gaussian:
 def filter_window(
     model: nn.Module, params: types.Params, actions: jax.Array, *inputs: Any
 ) -> tuple[Any, Gaussian]:
-    """Filters windows of consecutive frames from the state `start`, in one loop over time.
+    """Filters windows of consecutive frames from the initial latent, in one loop over time.
 
     Args:
-      model: the networks, with methods `start` and `observe`.
-      params: its parameters.
+      model: the networks, with methods `init_latent` and `observe`.
+      params: the model's parameters.
       actions: `[L, B, A]`, the action that led to each frame.
-      *inputs: trees of `[L, B, ...]`, what else `observe` reads of each step, in its order.
+      *inputs: trees of `[L, B, ...]`, the further arguments of `observe` for each step.
 
     Returns:
       States and posteriors, `[L, B, ...]`.

@@ -1,4 +1,4 @@
-"""What the configurations of agent families share: fields and facts, groups of fields, checks."""
+"""What the configurations of all agent families share: fields, facts, groups of fields, checks."""
 
 import dataclasses
 from collections.abc import Collection
@@ -13,7 +13,7 @@ EPISODE = 1000
 
 @dataclasses.dataclass(frozen=True)
 class AgentConfig:
-    """Fields and facts of every family.
+    """Fields and facts that every family has.
 
     Raises:
         ValueError: when a value lies outside its range; the message begins with the field's name.
@@ -24,9 +24,9 @@ class AgentConfig:
     auxiliary: ClassVar[tuple[str, ...]] = ()  # a field of the families that take tasks
     auxiliary_weight: ClassVar[float] = 1.0  # likewise
     needs_large_blocks: ClassVar[bool] = True  # whether an update on the CPU has arrays over 64 MB
-    learns_from: ClassVar[str] = "learn_start"  # the field of the first update's step
-    before_action: ClassVar[bool] = False  # as of `Schedule`
-    most_steps: ClassVar[int | None] = None  # agent steps that all rounds take
+    learns_from: ClassVar[str] = "learn_start"  # the field that says when the first update is due
+    before_action: ClassVar[bool] = False  # as in `Schedule`
+    most_steps: ClassVar[int | None] = None  # agent steps of all rounds; None: without rounds
 
     precision: str = fields.precision()
     discount: float = setting(
@@ -34,7 +34,7 @@ class AgentConfig:
     )
     evaluation_period: int = setting(
         10_000,
-        "environment steps between evaluations; on Atari agent steps",
+        "environment steps between evaluations (on Atari: agent steps)",
         "K / CURL / DR / PL / SL / SP",
         fields.at_least(1),
     )
@@ -73,7 +73,7 @@ class AgentConfig:
         )
 
     def first_update(self, action_repeat: int) -> int:
-        """Agent steps before the first update; environments repeat each action that often."""
+        """Agent steps before the first update; `action_repeat` environment steps an agent step."""
         del action_repeat
         return -(-self.learn_start // self.update_period) * self.update_period
 
@@ -86,7 +86,7 @@ class ReturnContrastConfig:
     """The return-contrastive task."""
 
     batch_size: int = setting(
-        64, "anchors in an update [pairs]", "RCRL appendix C.1", fields.at_least(1)
+        64, "anchors of an update [pairs]", "RCRL appendix C.1", fields.at_least(1)
     )
     loss: str = setting(
         "squared_error",
@@ -102,34 +102,35 @@ class ReturnContrastConfig:
         fields.one_of("concatenation", "difference_product"),
     )
     discriminator_hidden: int = setting(
-        256, "units of each of the discriminator's hidden layers", "ours", fields.at_least(1)
+        256, "units of each hidden layer of the discriminator", "ours", fields.at_least(1)
     )
     discriminator_layers: int = setting(
-        1, "the discriminator's hidden layers", "ours", fields.between(1, 100)
+        1, "number of hidden layers of the discriminator", "ours", fields.between(1, 100)
     )
     anchors: str = setting(
         "as_transitions",
         "where anchors come from: 'as_transitions' (a second draw with the same priorities), "
-        "'uniform' (any live transition) or 'rl_batch' (the transitions of the RL loss "
-        "themselves; return_contrast.batch_size must equal batch_size)",
+        "'uniform' (any live transition) or 'rl_batch' (the transitions of the RL loss; "
+        "return_contrast.batch_size must equal batch_size)",
         "RCRL appendix C.1",
         fields.one_of("as_transitions", "uniform", "rl_batch"),
     )
     positives: str = setting(
         "segment",
-        "where positives come from: 'segment' (the anchor's) or 'equal_return' (any live "
-        "transition whose return, to the end of its episode or to the present, is within the "
-        "segment's threshold of the anchor's; if 32 draws find none, one of the anchor's segment)",
+        "where positives come from: 'segment' (the anchor's segment) or 'equal_return' (any live "
+        "transition whose return differs from the anchor's by at most the segment threshold; if 32 "
+        "draws find none, the anchor's segment); returns count to the end of the episode or, "
+        "before that, to the present",
         "RCRL section 4.3",
         fields.one_of("segment", "equal_return"),
     )
     positive_excludes_anchor: bool = setting(
-        False, "a positive differs from its anchor wherever the segment has another pair", "ours"
+        False, "whether an anchor is its own positive only if no other pair qualifies", "ours"
     )
     negative_differs_in_return: bool = setting(
         False,
-        "a negative's return, to the end of its episode or to the present, differs from the "
-        "anchor's by more than the segment's threshold; if 16 draws find none, the last is taken",
+        "whether the return of a negative must differ from the anchor's by more than the segment "
+        "threshold; if 16 draws find no such negative, the last draw is taken",
         "ours",
     )
 
@@ -166,18 +167,18 @@ class CurlConfig:
     )
     reduced_weight: float = setting(
         0.01,
-        "further factor of CURL's loss on curl.reduced_games (0.05 in its paper)",
+        "additional factor of CURL's loss on curl.reduced_games (0.05 in CURL's paper)",
         "C",
         fields.not_negative,
     )
     reduced_games: tuple[str, ...] = setting(
         ("Pong", "Boxing", "PrivateEye", "Freeway"),
-        "games with the further factor",
+        "games with the factor curl.reduced_weight",
         "C",
         fields.names,
     )
     momentum: float = setting(
-        0.999, "share of the momentum network that an update keeps", "C", fields.fraction
+        0.999, "share of the momentum network that each update keeps", "C", fields.fraction
     )
     hidden_size: int = setting(
         256, "units of the projection's hidden layer", "C", fields.at_least(1)
@@ -185,10 +186,10 @@ class CurlConfig:
     projection_size: int = setting(128, "width of the projection", "C", fields.at_least(1))
     logit_scale: float = setting(0.1, "factor of the bilinear logits", "C", fields.positive)
     importance_weighted: bool = setting(
-        True, "CURL's loss is multiplied by the mean importance weight of the batch", "C"
+        True, "whether CURL's loss is multiplied by the batch's mean importance weight", "C"
     )
     in_priorities: bool = setting(
-        True, "CURL's loss is added to the cross-entropy from which priorities are computed", "C"
+        True, "whether priorities are computed from cross-entropy plus CURL's loss", "C"
     )
 
 
@@ -198,7 +199,7 @@ class PrioritisedReplayConfig:
 
     capacity: int = setting(
         100_000,
-        "slots of one run's replay: one a transition or final frame; frame_stack - 1 are lost",
+        "frames that a run's replay holds: one a transition, and one more a truncated episode",
         "K",
         fields.at_least(1),
     )
@@ -223,15 +224,14 @@ class UniformReplayConfig:
 
     capacity: int = setting(
         100_000,
-        "slots of one run's replay: one a transition, final frame or frame of a world model; "
-        "an agent that acts on stacks loses one fewer than the frames of a stack",
+        "frames that a run's replay holds: one a transition, and one more a truncated episode",
         "CURL / SL / ours (Dreamer and PlaNet)",
         fields.at_least(1),
     )
     resumed_frames: str = setting(
         "stored",
-        "where a resumed run from pixels takes its frames from: 'stored' (on the disk, "
-        "compressed) or 'rendered' (again)",
+        "where a resumed run that learns from pixels gets old frames: 'stored' (from a compressed "
+        "file) or 'rendered' (again)",
         "ours",
         fields.one_of("stored", "rendered"),
     )
@@ -244,11 +244,11 @@ DRAWS_SAMPLES = fields.UsedIf(
     ),
     "auxiliary holds a task that draws samples, as 'return_contrast'",
 )
-"""When the fields of `ReturnContrastConfig` act."""
+"""When the fields of `ReturnContrastConfig` have an effect."""
 
 
 def auxiliary_tasks(family: str, loss: str) -> Any:
-    """The field `auxiliary` of a family; `loss` is the one to which tasks are added."""
+    """The field `auxiliary` of a family; `loss` names the loss to which tasks are added."""
     known = [repr(name) for name, task in choices.TASKS.items() if family in task.families]
     meaning = f"auxiliary tasks added to {loss}: {', '.join(known)}"
     return setting((), meaning, "RCRL section 4.3 / C / CURL / AE", fields.some_of(choices.TASKS))
@@ -266,12 +266,12 @@ def auxiliary_weight() -> Any:
 def check_run(
     config: AgentConfig, agent_steps: int, games: Collection[str], action_repeat: int = 1
 ) -> None:
-    """Checks what a run needs beside a valid configuration.
+    """Checks what a run needs besides a valid configuration.
 
     Args:
         config: of any family.
         agent_steps: to train for.
-        games: all games or tasks of the benchmark; none where games are a user's.
+        games: all games or tasks of the benchmark; empty for a user's own game.
         action_repeat: environment steps of an agent step.
 
     Raises:
@@ -303,14 +303,14 @@ def check_anchors(contrast: ReturnContrastConfig, batch_size: int) -> None:
 
 
 def check_capacity(config: Any, n_step: int) -> None:
-    """Checks that a replay has room for two windows with their stacks, and for every batch.
+    """Checks that a replay has room for two windows with their stacks, and for each batch.
 
     Args:
         config: of an agent family.
         n_step: length of a window.
 
     Raises:
-        ValueError: the capacity is too small, or a batch is larger than it.
+        ValueError: the capacity is too small, or smaller than a batch.
     """
     capacity, least = config.replay.capacity, 2 * (n_step + config.frame_stack)
     if capacity < least:

@@ -1,4 +1,4 @@
-"""What a configuration selects by name: one entry each, without importing JAX."""
+"""Encoders and tasks that a configuration selects by name. This module does not import JAX."""
 
 import importlib
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ class Encoder(NamedTuple):
     psi_size: int  # width of psi(s)
     # 'patches' or whole 'frames' of 84 x 84 pixels, 'bits' of 10 x 10 cells, or 'vectors'
     reads: str
-    bytes_an_image: int  # that an update holds for the gradients
+    bytes_an_image: int  # memory of an update for the gradients [bytes an image]
     large_blocks: bool  # whether an update on the CPU allocates arrays above 64 MB
     is_small: bool = False  # whether the network computes as in `ops/products.py`
 
@@ -28,16 +28,16 @@ ENCODERS = {
         bytes_an_image=4 * (225 * 25 * 4 + 3 * 225 * 32),
         large_blocks=False,
     ),
-    # It also holds the overlapping inputs of its first layer.
+    # An update also holds the overlapping inputs of the first layer.
     "nature": Encoder(
         "agents.rainbow.encoders.nature.NatureEncoder",
-        "three",
+        "three convolutions",
         psi_size=3136,
         reads="frames",
         bytes_an_image=4 * (84 * 84 * 4 * 5 + 3 * 20 * 20 * 32),
         large_blocks=True,
     ),
-    # As XLA allocates on a CPU, some ten arrays of the first layer's size.
+    # On a CPU, XLA allocates about ten arrays of the first layer's size.
     "impala": Encoder(
         "agents.rainbow.encoders.impala.ImpalaEncoder",
         "IMPALA's residual network",
@@ -73,8 +73,8 @@ _OF_IMAGES = tuple(name for name, one in ENCODERS.items() if one.reads in ("patc
 class Task(NamedTuple):
     """What training must know of an auxiliary task that `auxiliary` may name."""
 
-    make: str  # the function that makes it, `(parts, config) -> AuxiliaryTask`, as of `load`
-    families: tuple[str, ...]  # of the agents that take it
+    make: str  # the function `(parts, config) -> AuxiliaryTask`, as `load` takes it
+    families: tuple[str, ...]  # of the agents that take the task
     draws_samples: bool  # whether the fields of `return_contrast` say how its samples are drawn
     needs: Mapping[str, tuple[str, ...]] = {}  # field -> the values with which it works
 
@@ -84,14 +84,14 @@ TASKS = {
         "return_contrast.task.make_return_contrast",
         ("rainbow", "sac", "dreamer", "planet"),
         draws_samples=True,
-        # It trains the embedding of such a head.
+        # The task trains phi(s, a), which only these heads have.
         needs={"head": ("state_action", "state_action_both", "state_action_single")},
     ),
     "curl": Task(
         "tasks.curl.make_curl",
         ("rainbow", "sac"),
         draws_samples=False,
-        # It crops images.
+        # CURL crops images.
         needs={"observation": ("pixels",), "encoder": _OF_IMAGES},
     ),
     "reconstruction": Task(

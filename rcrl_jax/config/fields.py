@@ -23,7 +23,7 @@ SOURCES = {
     "SP": "github.com/tensorflow/tensor2tensor of May 2019, the code behind SimPLe (Kaiser et al., "
     "2020)",
     "M": "Young and Tian, MinAtar, 2019 (arXiv 1903.03176)",
-    "ours": "stated nowhere; docs/decisions.md gives the reason",
+    "ours": "our choice, where no source says it; docs/decisions.md gives the reason",
 }
 """What the sources of settings stand for."""
 
@@ -33,20 +33,20 @@ _SMALLEST_FLOAT, _LARGEST_FLOAT = 1.2e-38, 3.4e38  # of float32, rounded inwards
 
 
 class UsedIf(NamedTuple):
-    """When a field acts on training."""
+    """When a field affects training."""
 
     test: Callable[[Mapping[str, Any]], bool]  # of the values of all fields by dotted name
     wanted: str  # in words, for messages
 
 
 def when(name: str, *choices: Any) -> UsedIf:
-    """The field acts only if the field `name` has one of the values."""
+    """The field has an effect only if the field `name` has one of the values."""
     wanted = f"{name} is {' or '.join(map(repr, choices))}"
     return UsedIf(lambda values: values.get(name) in choices, wanted)
 
 
 def with_task(name: str) -> UsedIf:
-    """The field acts only with an auxiliary task."""
+    """The field has an effect only with this auxiliary task."""
     return UsedIf(lambda values: name in values.get("auxiliary", ()), f"auxiliary holds {name!r}")
 
 
@@ -60,28 +60,29 @@ def setting(
 ) -> Any:
     """A dataclass field with its one-line `meaning` (unit included), `source` and range.
 
-    `used_if` says when it acts on training; `measures`, whether measurements also read it.
+    `used_if` says when the field affects training; `measures`, whether measurements read it, too.
     """
     metadata = {"meaning": meaning, "source": source, "check": check, "measures": measures}
     return dataclasses.field(default=default, metadata=metadata | {"used_if": used_if})
 
 
 def group(default: Any, used_if: UsedIf) -> Any:
-    """A dataclass field of further fields, all of which act only under a condition."""
+    """A dataclass field that groups fields, which have an effect only under a condition."""
     return dataclasses.field(default=default, metadata={"used_if": used_if})
 
 
 def with_default(config: type, name: str, default: Any) -> Any:
-    """The field `name` of another configuration with another default, and of the same source."""
+    """The field `name` of another configuration, with another default; the source stays."""
     return dataclasses.field(default=default, metadata=config.__dataclass_fields__[name].metadata)
 
 
 def precision(stored: str = "") -> Any:
-    """The field of the precision; `stored` says what else has it."""
+    """The field `precision`; `stored` says what else has that precision."""
     return setting(
         "tf32",
-        "inputs of products: 'float32', 'tf32' (10 bits of mantissa) or 'bfloat16' (7)"
-        f"{stored}; parameters and sums are float32; a CPU rounds less than TF32 or not at all",
+        "precision of the inputs of matrix products: 'float32', 'tf32' (10 bits of mantissa) or "
+        f"'bfloat16' (7){stored}; parameters and sums are float32; with 'tf32', a CPU rounds less "
+        "or not at all",
         "ours",
         one_of("float32", "tf32", "bfloat16"),
     )
@@ -136,7 +137,7 @@ frames = between(1, 100)
 
 
 def finite(value: float) -> str | None:
-    """Float32 holds the value."""
+    """The value is finite in float32."""
     return None if abs(value) <= _LARGEST_FLOAT else "finite in float32"
 
 
@@ -167,7 +168,7 @@ class NamedField(NamedTuple):
     value: Any
     type: Any
     metadata: Mapping[str, Any]
-    conditions: tuple[UsedIf, ...]  # all must hold for it to act on training
+    conditions: tuple[UsedIf, ...]  # all must hold for the field to affect training
 
 
 def named_fields(config: Any) -> Iterator[NamedField]:
@@ -191,7 +192,7 @@ def values(config: Any) -> dict[str, Any]:
 
 
 def without_effect(config: Any) -> dict[str, str]:
-    """The fields that neither training nor measurements read, with what they would need."""
+    """The fields that neither training nor measurements read, each with what it would need."""
     known = values(config)
     return {
         field.name: condition.wanted
@@ -202,7 +203,7 @@ def without_effect(config: Any) -> dict[str, str]:
 
 
 def replace_used(config: Config, changes: Mapping[str, Any]) -> Config:
-    """As `replace`, without the changes that have no effect in the result."""
+    """Like `replace`, but leaves out changes that would have no effect."""
     unused = without_effect(replace(config, changes))
     return replace(config, {name: x for name, x in changes.items() if name not in unused})
 
@@ -239,14 +240,14 @@ def replace(config: Config, changes: Mapping[str, Any]) -> Config:
         begins with a field's name.
       AttributeError, TypeError: there is no such field.
     """
-    own: dict[str, Any] = {}
-    of_groups: dict[str, dict[str, Any]] = {}
+    changed: dict[str, Any] = {}
+    in_groups: dict[str, dict[str, Any]] = {}
     for name, value in changes.items():
         group, dot, inner = name.partition(".")
         if dot:
-            of_groups.setdefault(group, {})[inner] = value
+            in_groups.setdefault(group, {})[inner] = value
         else:
-            own[name] = value
-    for group, inner_changes in of_groups.items():
-        own[group] = replace(getattr(config, group), inner_changes)
-    return dataclasses.replace(config, **own)
+            changed[name] = value
+    for group, inner_changes in in_groups.items():
+        changed[group] = replace(getattr(config, group), inner_changes)
+    return dataclasses.replace(config, **changed)

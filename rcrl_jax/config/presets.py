@@ -56,10 +56,10 @@ ATARI_PRESETS: dict[str, RainbowConfig] = {
 }
 """The rows of the paper's Atari table, and some of ours. Presets differ only where systems differ.
 
-`erainbow_aug` shifts the inputs of the RL loss, which CURL does not, and has no contrastive loss.
-`erainbow_sa_normal` and `rcrl_normal` are another reading of the paper; its discriminator learns
-actions more than returns (results/mechanism). `der_plus` is a stronger baseline; `der_plus_rcrl`
-adds the return-contrastive task to it.
+`erainbow_aug` shifts the inputs of the RL loss and has no contrastive loss; CURL does not shift
+these inputs. `erainbow_sa_normal` and `rcrl_normal` are another interpretation of the paper, whose
+discriminator learns actions more than returns (results/mechanism). `der_plus` is a stronger
+baseline; `der_plus_rcrl` adds the return-contrastive task to it.
 """
 
 _MINATAR = MinAtarConfig(
@@ -84,8 +84,8 @@ MINATAR_PRESETS: dict[str, MinAtarConfig] = {
 }
 """Small agents for MinAtar's games (Young and Tian, 2019), which differ as the paper's systems do.
 
-Frames hold the motion of objects as channels, so an observation is one frame. All agents play
-uniformly until they learn: their first transitions are the same.
+Channels of a frame show how objects move, so an observation is one frame. All agents act uniformly
+at random until their first update, so their first transitions are equal.
 """
 
 _PIXEL_SAC = SacConfig(augmentation="center_crop")
@@ -104,7 +104,7 @@ DMC_PRESETS: dict[str, SacConfig] = {
 }
 """The systems of the paper's DMControl figure that share this code, with two of our own.
 
-`sac_aug` has the random crop and no auxiliary task: it is the baseline of the rows after it.
+`sac_aug` has the random crop and no auxiliary task: it is the baseline of the presets below it.
 """
 
 WORLD_MODEL_PRESETS: dict[str, WorldModelConfig] = {
@@ -139,11 +139,12 @@ ATARI_WORLD_MODEL_PRESETS: dict[str, SimpleConfig] = {
 }
 """SimPLe, which learns a world model, and a smaller one of ours, which is not SimPLe.
 
-`simple` has the deterministic model; its paper's scores are of `--config.model=stochastic`.
+`simple` has the deterministic model. The scores of SimPLe's paper are those of
+`--config.model=stochastic`.
 """
 
 DMC_LEARNING_RATES = {"cheetah_run": 2e-4}
-"""Tasks with a learning rate of their own (CURL, table 3)."""
+"""Tasks whose learning rate differs (CURL, table 3)."""
 
 
 def atari_presets() -> dict[str, RainbowConfig | SimpleConfig]:
@@ -152,20 +153,20 @@ def atari_presets() -> dict[str, RainbowConfig | SimpleConfig]:
 
 
 def control_presets(task: str = "") -> dict[str, SacConfig | WorldModelConfig]:
-    """All presets that train on DMControl, those of SAC with the learning rate of `task`."""
-    own = {"learning_rate": DMC_LEARNING_RATES[task]} if task in DMC_LEARNING_RATES else {}
-    of_sac = {name: replace(preset, own) for name, preset in DMC_PRESETS.items()}
-    return {**of_sac, **WORLD_MODEL_PRESETS}
+    """All presets that train on DMControl; those of SAC have the learning rate of `task`."""
+    rate = {"learning_rate": DMC_LEARNING_RATES[task]} if task in DMC_LEARNING_RATES else {}
+    sac = {name: replace(preset, rate) for name, preset in DMC_PRESETS.items()}
+    return {**sac, **WORLD_MODEL_PRESETS}
 
 
 OWN_PRESETS: dict[str, RainbowConfig | SacConfig] = {**ATARI_PRESETS, **DMC_PRESETS}
-"""All presets that train on games of one's own, with `fields_of_own`."""
+"""All presets that train on a user's own games, with `fields_of_own`."""
 
 
 def fields_of_own(config: RainbowConfig | SacConfig, kind: str) -> dict[str, Any]:
-    """The fields that differ on a game of one's own, by how its observations are read.
+    """The fields that differ on a user's own game, by how its observations are read.
 
-    A vector or a grid is an observation alone, without those before.
+    Vectors and grids are not stacked.
 
     Args:
         config: a preset.

@@ -1,4 +1,4 @@
-"""What the configurations of agents with a world model share, as trained on DMControl.
+"""What the configurations of Dreamer, PlaNet and SLAC share.
 
 Their schedules count environment steps, so that a preset means the same at every action repeat.
 """
@@ -25,8 +25,8 @@ class WorldModelConfig(base.AgentConfig):
 
     action_repeat: int = setting(
         2,
-        "environment steps of an agent step; 0: that of the task",
-        "DR (PlaNet's code: that of the task; SLAC's: 4)",
+        "environment steps of an agent step; 0 takes the task's value",
+        "DR (PlaNet's code: the task's value; SLAC's: 4)",
         fields.between(0, EPISODE),
     )
 
@@ -36,7 +36,7 @@ class WorldModelConfig(base.AgentConfig):
     )
 
     # Learning
-    batch_size: int = setting(50, "windows in an update", "DR / PL", fields.at_least(1))
+    batch_size: int = setting(50, "windows of an update", "DR / PL", fields.at_least(1))
     learn_start: int = setting(
         5000,
         "environment steps with random actions before the first update",
@@ -44,10 +44,10 @@ class WorldModelConfig(base.AgentConfig):
         fields.at_least(1),
     )
     update_period: int = setting(
-        1000, "environment steps between updates", "DR / PL", fields.at_least(1)
+        1000, "environment steps between series of updates", "DR / PL", fields.at_least(1)
     )
     updates: int = setting(
-        100, "updates at a time, one after the other", "DR / PL", fields.at_least(1)
+        100, "updates of a series, one after the other", "DR / PL", fields.at_least(1)
     )
     replay: UniformReplayConfig = UniformReplayConfig()
 
@@ -57,8 +57,7 @@ class WorldModelConfig(base.AgentConfig):
     def __post_init__(self) -> None:
         """Checks every value, so that a bad one is reported before anything is built."""
         super().__post_init__()
-        # Two more slots: the final frame, which has no step, and the step that led to a window's
-        # first frame.
+        # Two more slots: one for the final frame, one for the step that led to the first frame.
         least = self.window_frames + 2
         if self.replay.capacity < least:
             raise ValueError(

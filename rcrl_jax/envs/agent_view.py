@@ -20,10 +20,9 @@ loss ends it, one game holds several.
      observation
     its stack of 4  00f0f1 0f0f1f2  000f3 00f3f4  000g0 00g0g1 0g0g1g2
 
-A stack begins with zeros, or with copies of its episode's first frame if the protocol says so, and
-never holds frames of two training episodes. After a life loss the emulator plays on: the frame just
-seen is the last of the old episode and also the first of the new one, in which the next action is
-taken.
+A stack never holds frames of two training episodes. Before the first frame of its episode, it holds
+zeros or, if the protocol says so, copies of that frame. After a life loss the emulator plays on:
+the frame just seen is the last one of the old episode and the first one of the new episode.
 """
 
 import dataclasses
@@ -51,8 +50,8 @@ class AgentStep(NamedTuple):
     observation: np.ndarray
     """[R, C, *frame_shape], the stack to act on next, oldest frame first.
 
-    After an end all but the newest frame are zero or copies of it. The newest is the first frame
-    after the reset or, after a life loss, the frame just seen.
+    After an end of an episode, the newest frame is the first one after the reset or, after a life
+    loss, the frame just seen. All older frames are then zero, or copies of the newest.
     """
     finished: np.ndarray
     """[R] bool, the game is over or was cut, and the environment has been restarted."""
@@ -101,14 +100,14 @@ class AgentEnvironment:
 
     @property
     def num_valid_actions(self) -> np.ndarray:
-        """[R] int32, each environment's own number of actions or of action components."""
+        """[R] int32, the number of actions, or of action components, of each environment."""
         return self._environment.num_valid_actions
 
     @property
     def description(self) -> dict[str, Any]:
         """For the manifest: the environment's description and this view's settings."""
         protocol = dataclasses.asdict(self._protocol)
-        if self._protocol.restart_period is None:  # manifests of most agents do not have it
+        if self._protocol.restart_period is None:  # only SimPLe's manifests have this setting
             del protocol["restart_period"]
         return {**self._environment.description, **protocol}
 
@@ -117,10 +116,10 @@ class AgentEnvironment:
         return self._environment.shows(row)
 
     def log_frames(self, log: FrameLog) -> None:
-        """Takes frames from `log` as far as it goes, and adds those that follow.
+        """Reads frames from `log` to its end, then appends new ones. Call before the first `reset`.
 
         Args:
-            log: closed with the environments. Called before the first `reset`.
+            log: will be closed with the environments.
         """
         self._environment = LoggedEnvironment(self._environment, log)
 

@@ -68,10 +68,10 @@ def make_atari(
 ) -> VectorEnvironment:
     """Makes R copies of one game, R = len(seeds).
 
-    Both backends: 4 emulator frames a step, maximum over the last two, the screen's size by area
-    averaging (rounded if grey, truncated in colour), minimal action set, no sticky actions, random
-    no-ops at the start of a game, no FIRE at reset, raw rewards, no frame limit. Lives are reported
-    and have no effect. `description` of the environment lists all of it, with versions.
+    Both backends: 4 emulator frames a step, maximum over the last two, resized by area averaging
+    (rounded if grey, truncated in colour), minimal action set, no sticky actions, random no-ops at
+    the start of a game, no FIRE at reset, raw rewards, no frame limit. Lives are reported and have
+    no effect. The environment's `description` lists all these settings, and versions.
 
     Args:
         game: one of `ATARI_GAMES`.
@@ -89,7 +89,7 @@ def make_atari(
     seeds = validate_seeds(seeds)
     if backend == "auto":
         backend = _default_backend()
-    # Imported here, because each needs a package that the other does not.
+    # Imported here, because each backend needs another package.
     if backend == "envpool":
         from rcrl_jax.envs.atari_envpool import EnvpoolAtari
 

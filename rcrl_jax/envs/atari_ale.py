@@ -21,8 +21,8 @@ class AleAtari(AtariGames):
             # ROM names are in snake_case: 'UpNDown' is 'up_n_down'.
             re.sub(r"(?<!^)(?=[A-Z])", "_", game).lower(),
             len(seeds),
-            # The C++ side has no mode without automatic resets. This one resets in the first step
-            # after the end of a game, unless the game was restarted before, as it always is here.
+            # The C++ side has no mode without automatic resets. This mode restarts an ended game in
+            # the next step, unless `reset` has restarted it. We always call `reset`.
             autoreset_mode=AutoresetMode.NEXT_STEP,
             max_num_frames_per_episode=NEVER,
             stack_num=1,
@@ -53,7 +53,7 @@ class AleAtari(AtariGames):
         )
 
     def _restart(self, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        # Seeds start the generators once; later games draw further numbers from them.
+        # The seeds are set once. Later games draw further numbers from the same generators.
         seeds = self._seeds if self._last is None else None
         observation, info = self._vector.reset(seed=seeds, options={"reset_mask": mask})
         return observation[mask], info["lives"][mask]

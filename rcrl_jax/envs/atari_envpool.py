@@ -9,8 +9,8 @@ from rcrl_jax.envs.atari_games import NEVER, AtariGames, Screen
 class EnvpoolAtari(AtariGames):
     """R copies of one game.
 
-    envpool returns each result in a buffer of its own: `recv` gives the buffer to NumPy, and the
-    workers write the next results to another one. So frames are not copied here.
+    envpool returns each result in a new buffer: `recv` gives the buffer to NumPy, and the workers
+    write the next result to another buffer. So frames are not copied here.
     """
 
     def __init__(self, game: str, seeds: np.ndarray, screen: Screen):
@@ -19,7 +19,7 @@ class EnvpoolAtari(AtariGames):
             f"{game}-v5",
             env_type="gymnasium",
             num_envs=len(seeds),
-            # A list gives each environment its own generator, whatever its place in the pool.
+            # A list gives each environment a generator that is independent of the pool.
             seed=seeds.tolist(),
             max_episode_steps=NEVER,
             stack_num=1,
@@ -32,7 +32,7 @@ class EnvpoolAtari(AtariGames):
             full_action_space=False,
             repeat_action_probability=0.0,
             reward_clip=False,
-            # Either of these two would act in the game between the agent's steps.
+            # Each of these two would act in the game between the agent's steps.
             episodic_life=False,
             use_fire_reset=False,
         )

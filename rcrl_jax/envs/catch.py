@@ -4,9 +4,9 @@ A ball falls one row a step in a 7x7 grid; the paddle in the bottom row moves le
 right. The game is over when the ball reaches the bottom: reward +1 if the paddle is there, else -1.
 Every game takes 6 steps, and every column can be reached in time.
 
-Continuing Catch never ends, as the learned games of SimPLe do not. One step after a catch or a miss
-a new ball is in the top row; its column follows from the old one's, since a model that predicts the
-most likely pixels cannot draw it. Frames are in colour.
+Continuing Catch never ends, like the learned games of SimPLe. One step after a catch or a miss, a
+new ball is in the top row. Its column is a function of the old ball's column, because a model that
+predicts the most likely pixels cannot predict a random column. Frames are in colour.
 """
 
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ class _Catch(VectorEnvironment):
     def reset(self, mask: np.ndarray | None = None) -> TimeStep:
         """See `VectorEnvironment.reset`."""
         mask = validate_mask(mask, self.num_envs, first=self._last is None)
-        # Depends on (seed, game) alone and has no state, so it draws for all environments at once.
+        # A function of (seed, game) without a state, so one call draws for all environments.
         words = (self._seeds << np.uint64(32)) + self._games + counter_random.GOLDEN
         column = counter_random.mix(words) % np.uint64(GRID)
         self._ball_column[mask] = column[mask].astype(np.int64)

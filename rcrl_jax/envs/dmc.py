@@ -52,7 +52,7 @@ DMC_TASKS = {
 }
 
 RENDERER_BYTES = 90 * 2**20
-"""About the memory of an environment that renders: model and GL context."""
+"""Approximate memory of an environment that renders: model and GL context."""
 TIME_LIMIT = 1000
 """Environment steps of an episode; the suite's own limit, which truncates."""
 
@@ -65,7 +65,7 @@ DMC_BACKENDS = ("dm_control", "envpool")
 
 _ANSWER_TIMEOUT_S = 300.0
 _WAITS = 100
-_END_TIMEOUT_S = 5.0  # of a worker whose connection has closed, until it is killed
+_END_TIMEOUT_S = 5.0  # a worker that has not ended by then is killed
 
 
 def make_dmc(
@@ -89,14 +89,14 @@ def make_dmc(
         tasks: one per environment, of `DMC_TASKS`.
         seeds: one per environment, in [0, 2**31).
         backend: 'dm_control', or 'envpool', which has its own MuJoCo and renders with EGL only.
-            The same seed starts different episodes on the two, and the floors of their frames look
-            different. `description` of the environment says which it is, with versions.
+            The same seed starts different episodes on the two backends, and the floors of their
+            frames look different. The environment's `description` names backend and versions.
         observation: 'pixels', frames `[render_size, render_size, 3] uint8` of camera 0; or
             'state', `[MAX_STATE_SIZE] float32`, the parts of the suite's observation followed by
             zeros, from dm_control only.
         render_size: height and width of a frame.
-        action_repeat: environment steps of an agent step; 0 for that of the tasks, which must then
-            share one.
+        action_repeat: environment steps of an agent step; 0 takes the tasks' own value, which must
+            then be the same for all.
         num_workers: processes; None for one per usable core, at most one per environment.
 
     Raises:
@@ -184,7 +184,7 @@ class _ControlSuite(VectorEnvironment):
         shared = dmc_worker.allocate(context, self.num_envs, spec)
         self._arrays = dmc_worker.as_arrays(shared, spec)
         self._rows, self._connections, self._workers = [], [], []
-        # Also if nobody calls `close`: before multiprocessing waits for the workers at exit.
+        # If nobody calls `close`, this runs before multiprocessing waits for the workers at exit.
         self._end = util.Finalize(
             self, _end_all, (self._connections, self._workers), exitpriority=0
         )
@@ -299,7 +299,7 @@ def _wait(connection, timeout_s: float) -> None:
     Raises:
         SimulatorFailed: the worker failed, has ended, or does not answer within `timeout_s`.
     """
-    # In parts: all of the time may pass while this process and its workers are suspended.
+    # In short waits: if process and workers are suspended for longer, one wait is lost, not all.
     if not any(connection.poll(timeout_s / _WAITS) for _ in range(_WAITS)):
         raise SimulatorFailed(f"a simulator has not answered for {timeout_s:g} s")
     try:
@@ -316,10 +316,10 @@ _ENDED = "a simulator's process has ended"
 def _start(worker: multiprocessing.Process) -> None:
     """Starts a worker that stop signals never reach, from its first instruction on.
 
-    Only the parent decides when to stop. A signal to the process group reaches it as well.
-    The worker does not import the user's script, which may train without asking for `__main__`.
+    Only the parent decides when to stop; a signal to the process group reaches the parent, too. The
+    worker does not import the user's script, which may lack the check of `__name__`.
     """
-    resource_tracker.ensure_running()  # its start would unblock signals
+    resource_tracker.ensure_running()  # starting it later would unblock the signals
     script = sys.modules["__main__"]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals.STOP_SIGNALS)
     sys.modules["__main__"] = types.ModuleType("__main__")  # without a file to import

@@ -86,7 +86,7 @@ pool.render()
 def _failure(probe: str, **variables: str) -> str | None:
     """One line that says why a program fails, or None if it succeeds.
 
-    The program runs in a process of its own, because a GL library that fails may end its process.
+    The program runs in a separate process, because a GL library that fails may end the process.
     """
     environment = {**os.environ, **variables}
     environment.pop("PYOPENGL_PLATFORM", None)  # MUJOCO_GL alone chooses, as in the workers

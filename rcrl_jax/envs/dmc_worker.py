@@ -1,7 +1,7 @@
-"""Simulations of the DeepMind Control suite in a process of their own.
+"""Simulations of the DeepMind Control suite in a worker process.
 
-This process imports NumPy, dm_env and the backend, and never JAX. It chooses how MuJoCo renders
-before it imports the backend: by a variable for dm_control, by a library for envpool.
+This process imports NumPy, dm_env and the backend, and never JAX. Before it imports the backend, it
+chooses how MuJoCo renders: by a variable for dm_control, by a library for envpool.
 """
 
 import contextlib
@@ -98,7 +98,7 @@ def work(
 ) -> None:
     """Serves requests until the connection closes.
 
-    A request is `step` or `reset`, and whether to observe: without it, frames keep what they show.
+    A request is `step` or `reset`, and whether to observe. If not, the frames stay as they are.
 
     Args:
       connection: answers every request with None, or with the text of an exception.
@@ -110,8 +110,8 @@ def work(
       renderer: value of MUJOCO_GL; envpool ignores it and renders with EGL.
     """
     os.environ["MUJOCO_GL"] = renderer
-    os.environ.pop("PYOPENGL_PLATFORM", None)  # of a shell; dm_control refuses another than its own
-    # One thread per worker: the other cores have workers of their own.
+    os.environ.pop("PYOPENGL_PLATFORM", None)  # dm_control refuses a value that is not its own
+    # One thread per worker: other workers use the other cores.
     os.environ.setdefault("LP_NUM_THREADS", "1")
     arrays = as_arrays(shared, spec)
     simulators = None
@@ -155,11 +155,11 @@ def _repeat(
 ) -> tuple[dm_env.TimeStep, bool]:
     """Repeats an action, at most until the episode ends; the reward is the sum.
 
-    A physics error truncates the episode: the same actions would raise it again, so that a run
-    could never get past it.
+    A physics error truncates the episode. A resumed run repeats the actions, and so the error: if
+    the error ended the run, the run could never get past it.
 
     Returns:
-      The last time step, and whether there was a physics error; then it has no observation.
+      The last time step, and whether there was a physics error. After one there is no observation.
     """
     reward = 0.0
     for _ in range(times):
@@ -174,10 +174,10 @@ def _repeat(
 
 
 def _reset(simulator: "_SuiteSimulator | _EnvpoolSimulator") -> dm_env.TimeStep:
-    """Starts an episode; after a physics error, the next one that the simulator draws.
+    """Starts an episode; after a physics error, tries the next one.
 
     Raises:
-      Exception: ten in a row have failed; of the simulator.
+      Exception: the simulator's, after ten failures in a row.
     """
     for _ in range(_RESETS - 1):
         with contextlib.suppress(*simulator.physics_errors):
@@ -228,13 +228,13 @@ class _EnvpoolSimulator:
     pools' own threads have crashed processes (envpool's issues 401 and 405).
     """
 
-    physics_errors = ()  # MuJoCo starts over from its default state, and envpool does not say so
+    physics_errors = ()  # after an error MuJoCo resets to its default state; envpool hides this
 
     def __init__(self, simulation: Simulation, frame_shape: tuple[int, ...]):
         self._pool = make_pool(simulation.domain, simulation.task, simulation.seed, frame_shape)
 
     def reset(self) -> dm_env.TimeStep:
-        self._pool.reset()  # explicitly: the step after an end would reset instead of step
+        self._pool.reset()  # explicitly: else the step after an end would be a reset
         return dm_env.restart(observation=None)
 
     def step(self, action: np.ndarray) -> dm_env.TimeStep:
@@ -258,8 +258,8 @@ def make_pool(domain: str, task: str, seed: int, frame_shape: tuple[int, ...]) -
     Raises:
       OSError: the system's libGL cannot be loaded.
     """
-    # MuJoCo looks for OpenGL among the process's global symbols, and ends the process if there is
-    # none.
+    # MuJoCo looks for OpenGL among the process's global symbols. Without it, MuJoCo ends the
+    # process.
     ctypes.CDLL("libGL.so.1", mode=ctypes.RTLD_GLOBAL)
     # envpool imports JAX if it can, for an interface that is not used here.
     sys.modules.setdefault("jax", None)

@@ -1,15 +1,15 @@
 """Logs of what environments have shown: for simulators that render slowly or do not repeat.
 
-A resumed run plays its actions again, which brings the simulators back to where they were. Its
-frames come from the log: reading one takes less than a hundredth of the time of rendering it.
+A resumed run plays its actions again, which brings the simulators back to their states. The frames
+come from the log: reading a frame takes less than a hundredth of the time of rendering it.
 
 The log is a file of records, one for each call that shows frames. A record is a header and
 zlib-compressed content. The header holds the length and the CRC-32 of the compressed bytes. The
 content is all rewards, then the differences of the new frames from the last ones of the same
-environments, modulo 256. Differences compress far better than frames. On resuming, the rewards, and
-the last record's frames, which are rendered again, are compared with the log.
+environments, modulo 256. Differences compress far better than frames. A resumed run renders the
+frames of the last record again, and compares them, and all rewards, with the log.
 
-Environments that do not show the same again are not played again: see `StepLog`.
+A resumed run does not play again environments that do not repeat: see `StepLog`.
 """
 
 import os
@@ -36,7 +36,7 @@ class NotRepeated(Exception):
 
 
 class FrameLog:
-    """A file of records: reads those that were there when it was opened, then appends."""
+    """A file of records: first reads the records that it holds, then appends."""
 
     def __init__(self, path: pathlib.Path, size: int) -> None:
         """Opens the log and cuts off what follows its first `size` bytes.
@@ -47,7 +47,7 @@ class FrameLog:
 
         Raises:
           Damaged: the file is not a regular one, or does not hold that many bytes of whole records.
-          OSError: it cannot be opened or written.
+          OSError: the file cannot be opened or written.
         """
         self._path = path
         self._unread = _count_records(path, size) if size else 0
@@ -114,14 +114,14 @@ def _count_records(path: pathlib.Path, size: int) -> int:
                 raise files.Damaged(path, f"it ends after {position} of {size} bytes")
             length, checksum = _HEADER.unpack(header)
             position, count = position + _HEADER.size + length, count + 1
-            # Zeros, as lost blocks have, would be a record of length 0.
+            # A lost block reads as zeros, and so as a record of length 0.
             if not length or position > size or zlib.crc32(file.read(length)) != checksum:
                 raise files.Damaged(path, f"the record before byte {position} has changed")
         return count
 
 
 class LoggedEnvironment(VectorEnvironment):
-    """Environments whose frames come from a log while it lasts; later ones are added to it."""
+    """Environments whose frames come from a log to its end; later frames are appended to it."""
 
     def __init__(self, environment: VectorEnvironment, log: FrameLog) -> None:
         """Takes ownership of both.
@@ -180,7 +180,7 @@ class LoggedEnvironment(VectorEnvironment):
         return step._replace(frame=frame)
 
     def _choose_rendering(self) -> None:
-        """The last record is rendered, to compare the simulators' states with it."""
+        """Renders from the last record on, to compare the simulators' states with the log."""
         self._environment.renders = self._log.unread <= 1
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""Games of one's own: any environment of gymnasium, or what a function of a module makes.
+"""A user's own games: any environment of gymnasium, or one that a user's function makes.
 
-An environment is written `gymnasium:CartPole-v1` or `mymodule:make`. The function returns one with
-gymnasium's interface; `render_mode` is its only argument, if it has any. Its module is looked for
-in the current folder, too.
+An environment is written `gymnasium:CartPole-v1` or `mymodule:make`. The function returns an
+environment with gymnasium's interface. It takes no argument, or `render_mode` alone. Its module may
+lie in the current folder.
 """
 
 import contextlib
@@ -41,15 +41,15 @@ BACKEND = "gymnasium"
 IMAGE, BITS, VECTOR = "image", "bits", "vector"
 """How an agent can read the observations of an environment."""
 GRID = 10
-"""Side of a frame of bits [cells]; smaller grids are at its top left, with zeros around."""
+"""Side of a frame of bits [cells]; smaller grids are at the top left, padded with zeros."""
 _LARGEST_GRID = 15  # cells a side; more are pixels
 _MOST_ACTIONS = 255  # a checkpoint holds an action in a byte
-_TRIED_STEPS = 100  # of two copies, before training
+_TRIED_STEPS = 100  # steps of two copies that are compared before training
 _WAY_OF_WRITING = "expected gymnasium:CartPole-v1, or mymodule:make for a function of a module"
 
 
 def name_of(environment: str) -> str:
-    """The name of a game, which is a folder's: `gymnasium.CartPole-v1`, `mymodule.make`.
+    """The name of a game, as its folder has it: `gymnasium.CartPole-v1`, `mymodule.make`.
 
     Raises:
         ValueError: `environment` is not written as an environment.
@@ -73,12 +73,12 @@ class Probe(NamedTuple):
     """What an environment has shown before training.
 
     Attributes:
-        kind: how its observations are read: `IMAGE`, `BITS` or `VECTOR`.
+        kind: how observations are read: `IMAGE`, `BITS` or `VECTOR`.
         shape: of an observation.
         discrete: whether actions are numbers, not vectors.
         num_actions: A, actions, or components of an action.
-        sources: for the manifest: its packages with versions, the digest of its module.
-        repeats: whether two copies with equal seeds and actions have shown the same.
+        sources: for the manifest: versions of packages, and the digest of a user's module.
+        repeats: whether two copies with equal seeds and actions have given equal results.
     """
 
     kind: str
@@ -91,11 +91,11 @@ class Probe(NamedTuple):
 
 @functools.cache
 def probe(name: str) -> Probe:
-    """Makes two environments of a game, and steps both.
+    """Makes two copies of a game, steps both and compares their results.
 
     Raises:
-        ValueError: there is no such environment, or an agent cannot play it.
-        SimulatorFailed: it has failed.
+        ValueError: there is no such environment, or no agent can play it.
+        SimulatorFailed: the environment has failed.
     """
     environment = environment_of(name)
     with contextlib.ExitStack() as stack:
@@ -155,18 +155,18 @@ def make_games(
       ITU-R 601 where `image_shape` has two axes, then resized by Pillow's bilinear filter;
     - a grid of bits `[10, 10, C] uint8`, where observations are `[H, W]` or `[H, W, C]`, binary
       and at most 10 cells a side;
-    - a vector `[D] float32`: any other small grid, and numbers of one axis, as they are.
+    - a vector `[D] float32`: any other small grid, and observations of one axis, unchanged.
 
     Args:
         name: of the game, see `name_of`.
-        seeds: one per environment, in [0, 2**31). The first game gets it; later games go on with
-            the environment's own generator.
+        seeds: one per environment, in [0, 2**31). A seed starts the first game. Later games draw
+            further numbers from the environment's generator.
         image_shape: `[H, W]` or `[H, W, 3]`, of the images that the agent reads.
         bits: whether the agent reads grids of bits; else they are vectors.
 
     Raises:
         ValueError: there is no such environment, an agent cannot play it, or a bad seed.
-        SimulatorFailed: it fails in its first steps.
+        SimulatorFailed: the environment fails in its first steps.
     """
     return _Games(name, validate_seeds(seeds), image_shape, bits, render_mode=None)
 
@@ -214,7 +214,7 @@ class _Games(VectorEnvironment):
         for row in np.flatnonzero(mask):
             with _failing(self._name):
                 observation, _ = self._games[row].reset(seed=self._seeds[row])
-            self._seeds[row] = None  # later games go on with the generator
+            self._seeds[row] = None  # later games draw further numbers from the generator
             frames.append(self._read(self._games[row], observation))
         self._last = after_reset(
             self._last, mask, np.stack(frames), np.zeros(len(frames), np.int32)
@@ -261,7 +261,7 @@ class _Games(VectorEnvironment):
             game.close()
 
     def _read(self, game: gymnasium.Env, observation: Any) -> np.ndarray:
-        """A frame of `spec`, in memory of its own; or a picture."""
+        """A frame of `spec` or a picture, as a new array."""
         if self._is_drawn:
             return _picture(self._name, game)
         observation = np.asarray(observation)
@@ -301,19 +301,19 @@ def resize(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _as_own(action: np.ndarray, space: spaces.Space) -> Any:
-    """An action of `spec` as the environment takes it: counted from its start, or in its bounds."""
+    """Converts an action of `spec` to the environment's space, which has a start or bounds."""
     if isinstance(space, spaces.Discrete):
         return int(action) + int(space.start)
-    own = action.reshape(space.shape).astype(np.float64)
-    own = space.low + (own + 1.0) * (space.high.astype(np.float64) - space.low) / 2.0
-    return np.clip(own, space.low, space.high).astype(space.dtype)
+    scaled = action.reshape(space.shape).astype(np.float64)
+    scaled = space.low + (scaled + 1.0) * (space.high.astype(np.float64) - space.low) / 2.0
+    return np.clip(scaled, space.low, space.high).astype(space.dtype)
 
 
 def _picture(environment: str, game: gymnasium.Env) -> np.ndarray:
     """What people see of an environment, `[H, W, 3] uint8`.
 
     Raises:
-        SimulatorFailed: it draws no such picture.
+        SimulatorFailed: the environment draws no such picture.
     """
     drawn = None
     with _failing(environment), contextlib.suppress(NotImplementedError):
@@ -331,8 +331,8 @@ def _make(environment: str, render_mode: str | None = None) -> gymnasium.Env:
     """One environment.
 
     Raises:
-        ValueError: there is none.
-        SimulatorFailed: its function fails.
+        ValueError: there is no such environment.
+        SimulatorFailed: the function that makes it fails.
     """
     module, _, what = environment.partition(":")
     if module == BACKEND:
@@ -388,10 +388,10 @@ def _kind_of(environment: str, space: spaces.Space) -> str:
 
 
 def _read_actions(environment: str, space: spaces.Space) -> tuple[bool, int]:
-    """Whether actions are numbers, and how many they are, or how many components one has.
+    """Whether actions are discrete; and their number, or the components of an action.
 
     Raises:
-        ValueError: no agent has such actions.
+        ValueError: no agent can take such actions.
     """
     if isinstance(space, spaces.Discrete) and space.n <= _MOST_ACTIONS:
         return True, int(space.n)
@@ -404,7 +404,7 @@ def _read_actions(environment: str, space: spaces.Space) -> tuple[bool, int]:
 
 
 def _tried(environment: str, game: gymnasium.Env, actions: int | spaces.Box) -> list[Any]:
-    """What an environment shows in its first steps, with actions that follow from their numbers."""
+    """What an environment returns in its first steps, under fixed pseudo-random actions."""
     random, shown = np.random.default_rng(0), []
     with _failing(environment):
         shown.append(np.array(game.reset(seed=0)[0]))
@@ -428,12 +428,12 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _sources(environment: str, game: gymnasium.Env) -> dict[str, Any]:
-    """Versions of what an environment comes from, and the digest of a module of one's own."""
+    """Versions of an environment's packages, and the digest of a user's module."""
     found: dict[str, Any] = {"versions": {BACKEND: gymnasium.__version__}}
-    own = type(getattr(game, "unwrapped", game)).__module__
+    defined_in = type(getattr(game, "unwrapped", game)).__module__
     named = environment.partition(":")[0]
     known = importlib.metadata.packages_distributions()
-    for module in (own, named):
+    for module in (defined_in, named):
         for distribution in known.get(module.partition(".")[0], ()):
             found["versions"][distribution] = importlib.metadata.version(distribution)
     if named != BACKEND:
@@ -446,7 +446,7 @@ def _sources(environment: str, game: gymnasium.Env) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _failing(environment: str, passing: type[Exception] = SimulatorFailed) -> Iterator[None]:
-    """Says where an environment has failed; errors of the type `passing` stay as they are."""
+    """Raises SimulatorFailed, which says where, for any error but those of type `passing`."""
     try:
         yield
     except passing:

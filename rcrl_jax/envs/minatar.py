@@ -37,11 +37,10 @@ def make_minatar(
 ) -> VectorEnvironment:
     """Makes R = len(games) games, which step together; difficulty rises as published.
 
-    A frame is `[10, 10, C] uint8` of zeros and ones, a plane for each kind of object; C is that of
-    the game of the fleet with the most planes, and others have planes of zeros after theirs. With
-    probability
-    `sticky` a step repeats the action of the step before, also across the end of a game. Only
-    Freeway ends by itself at some step, after 2,500; `agent_view` cuts games.
+    A frame is `[10, 10, C] uint8` of zeros and ones, a plane for each kind of object. C is the
+    largest number of planes in the fleet; games with fewer get planes of zeros at the end. With
+    probability `sticky`, a step repeats the action of the step before, also across the end of a
+    game. Only Freeway has a time limit of its own, 2,500 steps; `agent_view` cuts the others.
 
     Args:
         games: one per environment, of `MINATAR_GAMES`.
@@ -115,7 +114,7 @@ class _MinAtar(VectorEnvironment):
         self._seeds, self._sticky = seeds, sticky
         # [R, A], numbers in the full set; zeros after a game's own actions are never read.
         self._actions = np.array([[*own, *_ALL_ACTIONS][:6] for own in sets])
-        # Of each kind: the games, and their rows.
+        # For each kind: its games, and their rows.
         self._kinds = []
         for name in dict.fromkeys(games):
             rows = np.flatnonzero([game == name for game in games])

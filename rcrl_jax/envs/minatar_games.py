@@ -103,7 +103,7 @@ class Asterix:
         self.is_gold[rows, lane] = uniform[rows, 1] < 1 / 3
 
     def _collide(self) -> tuple[np.ndarray, np.ndarray]:
-        """Whether the player is at gold, which vanishes, and whether at an enemy."""
+        """Whether the player meets gold, which then vanishes, and whether an enemy."""
         lane = self.y - 1
         met = self.entity_x[self._rows, lane] == self.x
         gold = met & self.is_gold[self._rows, lane]
@@ -128,7 +128,7 @@ class Asterix:
 
 
 class Breakout:
-    """Bounce a ball off a paddle to break three rows of bricks, which come again when all are."""
+    """Bounce a ball off a paddle to break three rows of bricks; after the last, all come again."""
 
     channels, actions, draws = 4, (NOOP, LEFT, RIGHT), 1
 
@@ -167,7 +167,7 @@ class Breakout:
         at_bottom = ~at_brick & (y == 9)
         empty = at_bottom & ~self.bricks.any(axis=(1, 2))
         self.bricks[empty, 1:4] = True
-        # Where the paddle is below the ball's old column, or only below its new one.
+        # The paddle is below the ball's old column, or only below the new one.
         straight = at_bottom & (self.last_x == self.paddle)
         edge = at_bottom & ~straight & (x == self.paddle)
         bounces = breaks | straight | edge
@@ -195,7 +195,7 @@ class Freeway:
         """See `Game`."""
         self._rows = np.arange(num_games)
         self.y, self.rest, self.time = np.zeros((3, num_games), np.int64)
-        # Of lane i, in row i + 1; a car moves one cell every `slowness` + 1 steps.
+        # The car of lane i is in row i + 1. It moves one cell every `slowness` + 1 steps.
         self.car_x, self.slowness, self.timer = np.zeros((3, num_games, 8), np.int64)
         self.goes_right = np.zeros((num_games, 8), bool)
 
@@ -206,7 +206,7 @@ class Freeway:
         self._send_cars(rows, uniform)
 
     def _send_cars(self, rows: np.ndarray, uniform: np.ndarray) -> None:
-        """Draws the cars' speeds and directions; they stay where they are."""
+        """Draws new speeds and directions of the cars, and keeps their positions."""
         self.slowness[rows] = self.timer[rows] = 1 + (5 * uniform[:, :8]).astype(np.int64)
         self.goes_right[rows] = uniform[:, 8:] >= 0.5
 
@@ -219,7 +219,7 @@ class Freeway:
         self.y[arrived] = 9
         self._send_cars(arrived, uniform[arrived])
 
-        # Before and after the cars move. Row 9 has no car.
+        # A car hits the player before or after it moves. Row 9 has no car.
         lane = self.y.clip(1, 8) - 1
         hit = self.car_x[self._rows, lane] == 4
         moving = self.timer == 0
@@ -289,7 +289,7 @@ class SpaceInvaders:
         return killed.sum(axis=(1, 2)), over
 
     def _move_aliens(self, rows: np.ndarray) -> np.ndarray:
-        """Moves those of `rows` sideways, or down at an edge; `[R] bool`: games over."""
+        """Moves the aliens of `rows` sideways, or down at an edge; `[R] bool`: games over."""
         over = np.zeros(len(self._rows), bool)
         aliens, direction = self.aliens[rows], self.direction[rows]
         self.alien_timer[rows] = np.minimum(aliens.sum(axis=(1, 2)), self.interval[rows])
@@ -326,7 +326,7 @@ class SpaceInvaders:
 class _Crowd:
     """Entities of one kind on the boards of R games, in the order in which they came.
 
-    One that is gone keeps its place, with x = `_GONE`, until places run out.
+    An entity that is gone keeps its place, with x = `_GONE`, until places run out.
     """
 
     def __init__(self, num_games: int):
@@ -345,7 +345,7 @@ class _Crowd:
             return
         if self.size.max() + SIDE >= self.x.shape[1]:
             self._close_ranks()
-        # Of a row that repeats, the n-th entity goes to the n-th place after those taken.
+        # If a row repeats, its n-th entity goes to the n-th free place.
         nth = np.arange(len(rows)) - np.searchsorted(rows, rows)
         place = self.size[rows] + nth
         self.x[rows, place], self.y[rows, place] = x, y
@@ -360,7 +360,7 @@ class _Crowd:
         self.size = (self.x != _GONE).sum(axis=1)
 
     def advance(self, interval: np.ndarray | int | None = None) -> None:
-        """Moves all by a cell, or those whose timer is at 0, which then restarts at `interval`."""
+        """Moves all by a cell; with `interval`, those whose timer is 0, and restarts the timer."""
         if interval is None:
             moving = self.x != _GONE
         else:
@@ -371,7 +371,7 @@ class _Crowd:
         self.x[(self.x < 0) | (self.x > 9)] = _GONE
 
     def at(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """`[R, K] bool`, those in the cell (x, y) `[R]` of their board."""
+        """`[R, K] bool`: whether an entity is in the cell (x, y) `[R]` of its board."""
         return (self.x == x[:, None]) & (self.y == y[:, None])
 
 
@@ -415,7 +415,7 @@ class Seaquest:
         over = self.subs.at(self.x, self.y).any(axis=1)
         self.subs.advance(self.move_speed)
         over |= self.subs.at(self.x, self.y).any(axis=1)
-        self._shoot_back()  # also those that are shot in this step
+        self._shoot_back()  # also submarines that are shot in this step
         reward += self._shoot_down(self.subs)
         over |= self.enemy_bullets.at(self.x, self.y).any(axis=1)
         self.enemy_bullets.advance()
@@ -436,7 +436,7 @@ class Seaquest:
         self.spawn_timer[due] = self.spawn_speed[due]
         right, is_sub = uniform[:, 0] < 0.5, uniform[:, 1] < 1 / 3
         y = 1 + (8 * uniform[:, 2]).astype(np.int64)
-        # Never against the traffic in a row.
+        # Nothing comes in against the traffic of a row.
         for crowd in (self.fish, self.subs):
             meets = (crowd.x != _GONE) & (crowd.y == y[:, None])
             due &= ~(meets & (crowd.goes_right != right[:, None])).any(axis=1)
@@ -460,8 +460,8 @@ class Seaquest:
     def _shoot_down(self, targets: _Crowd) -> np.ndarray:
         """Removes each bullet that meets a target, with the first such target; `[R]`, how many.
 
-        The player's bullets are never two in a cell: each is ahead of the next, or goes away from
-        the next.
+        A cell never holds two of the player's bullets: each bullet is ahead of the next one, or
+        they move apart.
         """
         bullets, hits = self.bullets, np.zeros(len(self._rows), np.int64)
         for row, place in zip(*np.nonzero(bullets.x != _GONE), strict=True):

@@ -19,9 +19,9 @@ from rcrl_jax.envs.protocol import (
 
 
 def usable_cores(root: pathlib.Path = pathlib.Path("/")) -> int:
-    """Cores that this process may use, fewer than the machine's where it is bound to some.
+    """Cores that this process may use: those it is bound to, or fewer in a container.
 
-    A container's quota of CPU time counts as so many cores, rounded up.
+    A container's quota of CPU time is rounded up to whole cores.
 
     Args:
         root: where `proc` and `sys` are.
@@ -44,8 +44,8 @@ def usable_cores(root: pathlib.Path = pathlib.Path("/")) -> int:
 def control_groups(controller: str, root: pathlib.Path = pathlib.Path("/")) -> list[pathlib.Path]:
     """Folders of this process's control groups of a controller, and of the groups above them.
 
-    Those of version 1 lie below the controller's folder, those of version 2 below a common one. A
-    container may see its own group as the topmost one.
+    Groups of version 1 lie below the controller's folder, those of version 2 below a common folder.
+    A container may see its own group as the topmost one.
 
     Args:
         controller: `cpu` or `memory`.
@@ -54,13 +54,13 @@ def control_groups(controller: str, root: pathlib.Path = pathlib.Path("/")) -> l
     folders = []
     with contextlib.suppress(OSError):  # no groups
         for line in (root / "proc/self/cgroup").read_text().splitlines():
-            _, controllers, own = line.split(":", 2)
+            _, controllers, path = line.split(":", 2)
             top = root / "sys/fs/cgroup"
             if controller in controllers.split(","):
                 top /= controller
             elif controllers:
                 continue
-            group = top / own.strip("/")
+            group = top / path.strip("/")
             folders += [group, *(above for above in group.parents if above.is_relative_to(top))]
     return folders
 
@@ -69,8 +69,8 @@ class ConcatenatedEnvironments(VectorEnvironment):
     """Vectors of environments joined along R, in the order given.
 
     All vectors are sent their actions before the first one is received, so they step together.
-    `spec.max_num_actions` is the largest of theirs. An action must still be below the
-    `num_valid_actions` of its own environment.
+    `spec.max_num_actions` is the largest of all vectors. An action must still be below the
+    `num_valid_actions` of its environment.
     """
 
     def __init__(self, environments: Sequence[VectorEnvironment]):
@@ -96,7 +96,7 @@ class ConcatenatedEnvironments(VectorEnvironment):
             ]
         }
         self._last: TimeStep | None = None
-        # Of the vectors whose environments are all retired, what every step gives.
+        # For each vector: the step that is repeated once all its environments are retired.
         self._standing: list[TimeStep | None] = [None] * len(sizes)
 
     def reset(self, mask: np.ndarray | None = None) -> TimeStep:
@@ -136,10 +136,10 @@ class ConcatenatedEnvironments(VectorEnvironment):
         return self._last
 
     def retire(self, mask: np.ndarray) -> None:
-        """See `VectorEnvironment.retire`; a vector stands still once all of its games may."""
+        """See `VectorEnvironment.retire`. A vector stands still once all its games are retired."""
         arrays = mask, self._last.frame, self._last.lives
         parts = zip(*(np.split(array, self._cuts) for array in arrays), strict=True)
-        # The time step of a reset has no reward and no end either.
+        # A time step as after a reset: without reward or end.
         self._standing = [
             after_reset(None, part, frame, lives) if part.all() else None
             for part, frame, lives in parts
@@ -157,7 +157,7 @@ class ConcatenatedEnvironments(VectorEnvironment):
 
 
 def describe_one(environment: Mapping[str, Any], run: int) -> dict[str, Any]:
-    """The description of one run's environment: that of its own pool, and what all pools share.
+    """The description of one run's environment: that of its pool, and what all pools share.
 
     Args:
         environment: description of environments, concatenated or not.

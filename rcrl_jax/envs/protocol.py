@@ -27,11 +27,11 @@ class EnvironmentSpec(NamedTuple):
     frames_per_step: int = 1
     """Frames of an agent step: 4 emulated on Atari, 1 rendered on DMControl."""
     host_bytes: int = 0
-    """About the memory of one environment on the host, where it is not small."""
+    """Approximate host memory of one environment; 0 where it is small."""
 
     @property
     def max_num_actions(self) -> int:
-        """A, the size of the largest action set, or its number of action components."""
+        """A, the size of the largest action set, or the components of the largest action."""
         if isinstance(self.action, specs.DiscreteArray):
             return self.action.num_values
         return self.action.shape[0]
@@ -142,13 +142,13 @@ class VectorEnvironment(Protocol):
     num_envs: int
     """R, the number of environments."""
     num_valid_actions: np.ndarray
-    """[R] int32, each environment's own number of actions or of action components, at most
+    """[R] int32, the number of actions, or of action components, of each environment; at most
     `spec.max_num_actions`."""
     description: dict[str, Any]
     """For the manifest: backend, versions and every setting that changes a frame or a score."""
     renders: bool = True
     """Whether frames are wanted from now on. If not, a simulator that renders slowly skips
-    rendering, and the `frame` of its time steps means nothing. Others may ignore this."""
+    rendering, and the `frame` of its time steps is meaningless. Fast simulators may ignore this."""
 
     def reset(self, mask: np.ndarray | None = None) -> TimeStep:
         """Starts the next game in the masked environments.
@@ -192,17 +192,17 @@ class VectorEnvironment(Protocol):
         return self.recv()
 
     def retire(self, mask: np.ndarray) -> None:
-        """Says that the masked environments `[R] bool` are needed no more.
+        """Tells that the masked environments `[R] bool` are no longer needed.
 
-        They may stand still from the next `send` on: their rows then repeat the last frames,
-        without reward or end. An environment that cannot stand still ignores this.
+        From the next `send` on they may stand still: their rows repeat the last frames, with reward
+        0 and without an end. An environment that cannot stand still ignores the call.
         """
 
     def shows(self, row: int) -> "Callable[[], VectorEnvironment] | None":
-        """What makes environment `row` once more, alone, with frames for people to watch.
+        """A function that makes a copy of environment `row` whose frames are for people.
 
-        Its first game is that of `row`, and ends as that did after the same actions. None: people
-        watch the frames that the agent reads.
+        After the same actions, the first game of the copy equals that of `row`. None: people watch
+        the frames that the agent reads.
         """
         return None
 

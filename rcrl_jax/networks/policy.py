@@ -1,7 +1,7 @@
-"""Gaussian policies squashed by tanh, of SAC, SLAC and Dreamer.
+"""Gaussian policies squashed by tanh, for SAC, SLAC and Dreamer.
 
-Actions have A components, the largest number of a suite. `action_mask`, `[A] bool`, marks the
-components that a run has. The others are zero and do not enter any density.
+Actions have A components, as many as the largest action of the suite. `action_mask`, `[A] bool`,
+marks the components that a run's task has. The others are zero and enter no density.
 
 rlax's `squashed_gaussian` does not fit: it inverts tanh, which gives NaN where tanh rounds to 1,
 and its density includes all components.

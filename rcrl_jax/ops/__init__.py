@@ -1,14 +1,14 @@
-"""What is written once for each device: convolutions, products, optimizers, precision, kernels.
+"""Operations with one implementation a device: convolutions, products, optimizers, precision.
 
-Which runs where. A kernel runs where it was compiled and the processor can run it (`native.py`);
-otherwise what stands after "else" does the same.
+A kernel runs if it was compiled and the processor supports it (`native.py`). Otherwise the
+alternative after "else" computes the same.
 
 | module | for | on the CPU | on accelerators |
 | --- | --- | --- | --- |
 | `convolution` | SAC, 3 x 3 | `kernels/convolution.cc`, else products | not called |
 | `device_convolutions` | SAC, 3 x 3 | not called | XLA's convolutions |
 | `strided_convolution` | world models, stride 2 | products | XLA's convolutions |
-| `products` | Rainbow on small inputs | XLA's, a transpose written out | XLA's |
+| `products` | Rainbow on small inputs | XLA's, with an explicit transpose | XLA's |
 | `precision` | all products | JAX's setting | the same; on CUDA another name of TF32 |
 | `adam` | all agents | `kernels/adam.cc`, else optax | optax |
 | `adafactor` | SimPLe's models | XLA | XLA |

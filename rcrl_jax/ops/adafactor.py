@@ -1,4 +1,4 @@
-"""Adafactor (Shazeer and Stern, 2018), as SimPLe's world models are trained."""
+"""Adafactor (Shazeer and Stern, 2018), the optimizer of SimPLe's world models."""
 
 import optax
 
@@ -6,14 +6,15 @@ from rcrl_jax.ops.adam import Optimizer, stepping
 
 
 def make_adafactor(learning_rate: optax.Schedule, *, max_norm: float) -> Optimizer:
-    """Makes optax's Adafactor behind a clip of the gradients' norm.
+    """Makes optax's Adafactor, applied to gradients clipped by their norm.
 
-    Second moments of every matrix are factored, as in Tensor2Tensor; optax would leave those with a
-    side below 128 whole. Tensor2Tensor factors the last two axes and optax the two largest. In
-    SimPLe's networks they are the same: kernels have more channels than pixels a side.
+    The second moments of every matrix are factored, as in Tensor2Tensor. By default, optax factors
+    only matrices without a side below 128. Tensor2Tensor factors the last two axes, optax the two
+    largest. In SimPLe's networks these are the same axes: kernels have more channels than pixels a
+    side.
 
     Args:
-      learning_rate: updates so far -> size of a step, relative to that of a parameter.
+      learning_rate: number of updates so far -> step size, relative to the parameters' scale.
       max_norm: gradients of a larger Euclidean norm are scaled to it.
     """
     transformation = optax.chain(

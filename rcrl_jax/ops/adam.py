@@ -1,4 +1,4 @@
-"""The optimizer of nearly everything: Adam, where asked with gradients clipped to a norm."""
+"""Adam, with optional clipping of the gradients by their norm."""
 
 import math
 from collections.abc import Callable
@@ -15,10 +15,10 @@ class Optimizer(NamedTuple):
     """An optimizer as two functions.
 
     Attributes:
-      init: parameters -> state. With `make_adam`: the state of `optax.adam`, in a chain after that
-        of the clip if gradients are clipped.
+      init: parameters -> state. `make_adam` has the state of `optax.adam`, or, with clipping, of
+        `optax.chain(clip, adam)`.
       step: (gradients, state, parameters, due) -> (parameters, state, norm of the gradients).
-        Parameters and state stay unchanged unless `due`, `[] bool`, which may be left out.
+        If `due`, `[] bool`, is false, parameters and state stay unchanged. The default is true.
     """
 
     init: Callable[[Any], optax.OptState]
@@ -35,8 +35,8 @@ def make_adam(
 ) -> Optimizer:
     """Makes Adam (Kingma and Ba, 2015).
 
-    The CPU has a kernel of our own, which differs from optax in rounding and reads and writes the
-    parameters and moments once.
+    On the CPU, a kernel of ours reads and writes the parameters and moments once. It rounds
+    differently from optax.
 
     Args:
       learning_rate: size of a step.
@@ -53,7 +53,7 @@ def make_adam(
     step_by_optax = stepping(adam)
 
     def step_by_kernel(gradients, state, params, due):
-        # Of optax's chains: of clipping and Adam, of the moments and the learning rate.
+        # The state of optax's chain: (clipping, (moments, learning rate)).
         clipping, (moments, scaling) = state if clips else (None, state)
         count = jnp.where(due, moments.count + 1, 0)
         norm, params, mu, nu = native.get("adam").step(
@@ -82,10 +82,10 @@ def make_tensorflow_adam(
     b1: float = 0.9,
     b2: float = 0.999,
 ) -> Optimizer:
-    """Makes Adam as TensorFlow has it, whose epsilon is added before the correction of the moments.
+    """Makes TensorFlow's Adam, which adds epsilon before the correction of the moments.
 
-    step = learning_rate sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps). With optax's form, an
-    epsilon of 1e-4 would be 3.2e-3 in the first step. Arguments as in `make_adam`.
+    step = learning_rate sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps). In the first step, an
+    epsilon of 1e-4 here equals 3.2e-3 in optax's form. Arguments as in `make_adam`.
     """
 
     def update(gradients, state, params=None):
@@ -105,13 +105,13 @@ def make_tensorflow_adam(
 
 
 def restart_count(state: optax.OptState, due: jax.Array) -> optax.OptState:
-    """Adam's state with its steps counted from 0 again where `due`, `[] bool`; moments stay."""
+    """Adam's state with the step count reset to 0 if `due`, `[] bool`; the moments stay."""
     count = optax.tree.get(state, "count")
     return optax.tree.set(state, count=jnp.where(due, 0, count))
 
 
 def stepping(transformation: optax.GradientTransformation) -> Callable[..., Any]:
-    """`Optimizer.step` by optax."""
+    """`Optimizer.step` for a transformation of optax."""
 
     def step(gradients, state, params, due=True):
         due = jnp.asarray(due)

@@ -1,8 +1,9 @@
-"""A convolution with bias and ReLU for the CPU, inside loops as well.
+"""A convolution with bias and ReLU for the CPU, fast inside loops, too.
 
-The convolution and its gradients are kernels of our own (`ops/kernels/convolution.cc`), or products
-where those cannot run (`strided_convolution.py`). `jax.lax.conv_general_dilated` and its gradients
-take some thirty times as long inside a loop. Accelerators have `device_convolutions.py`.
+The convolution and its gradients are C++ kernels (`ops/kernels/convolution.cc`). Where these cannot
+run, matrix products replace them (`strided_convolution.py`). Inside a loop,
+`jax.lax.conv_general_dilated` and its gradients take about thirty times as long. Accelerators use
+`device_convolutions.py`.
 """
 
 import functools
@@ -22,7 +23,7 @@ def convolve(
     H' = (H - K) // stride + 1; W' follows from W in the same way.
 
     Args:
-      x: images, float32 like the others.
+      x: images; all arrays are float32.
       kernel: axes row, column, channel in, channel out.
       bias: of each channel out.
       stride: in pixels.
@@ -54,7 +55,7 @@ def _backward(stride, relu, saved, gradient):
     kernels = native.get("convolution")
     if stride == 1:
         by_images = kernels.image_gradient(kernel, y, gradient, relu=relu)
-    else:  # gradient by the pixels; unused, so XLA drops it
+    else:  # the gradient with respect to the pixels is unused, so XLA drops it
         passed = jnp.where(y > 0, gradient, 0.0) if relu else gradient  # before the ReLU
         convolve_images = functools.partial(
             strided_convolution.convolve_on_cpu, kernel=kernel, stride=stride

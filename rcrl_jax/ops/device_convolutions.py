@@ -1,11 +1,11 @@
-"""The convolutions of SAC on accelerators, and the transposed ones of its decoder.
+"""SAC's convolutions on accelerators, and the transposed convolutions of its decoder.
 
 Memory traffic limits these updates, so each array is written once, in the type that the next
 product reads:
 
-* Pixels stay bytes until the first product. Its kernel is divided by 255 in their place.
-* The first layer has stride 2. Blocks of 2 x 2 pixels become channels, four times as many, and its
-  kernel becomes 2 x 2 with stride 1, because 9 channels would leave most of a matrix unit idle.
+* Pixels stay bytes until the first product. We divide its kernel by 255 instead of the pixels.
+* The first layer has stride 2. Blocks of 2 x 2 pixels become channels, and the kernel becomes 2 x 2
+  with stride 1. So there are 36 channels: 9 would leave most of a matrix unit idle.
 * At precision 'bfloat16', SAC's convolutions store outputs and their gradients in bfloat16.
 """
 
@@ -28,8 +28,8 @@ def encode(pixels: jax.Array, parameters: Sequence[tuple[jax.Array, jax.Array]])
 
     Args:
       pixels: `[N, H, W, I] uint8`.
-      parameters: kernel `[3, 3, I, O]` and bias `[O]` of each layer, float32; the first kernel is
-        of pixels in [0, 1].
+      parameters: kernel `[3, 3, I, O]` and bias `[O]` of each layer, float32; the first kernel
+        applies to pixels in [0, 1].
 
     Returns:
       `[N, H', W', O] float32`.
@@ -59,7 +59,7 @@ def convolve_transposed(
 
     Args:
       x: images.
-      kernel: `[k, k, I, O]`, mirrored: of the convolution of the spaced pixels.
+      kernel: `[k, k, I, O]`, mirrored: the kernel that is convolved with the spaced pixels.
       bias: `[O]`.
       stride: distance of the inputs' pixels in the outputs.
       relu: whether negative outputs become 0.
@@ -68,7 +68,7 @@ def convolve_transposed(
     y = spread_on_device(x.astype(dtype), kernel[::-1, ::-1].swapaxes(2, 3).astype(dtype), stride)
     if relu:
         return _add_bias_and_relu(y, bias).astype(jnp.float32)
-    return y.astype(jnp.float32) + bias[None, None, None]  # its gradient is summed in float32
+    return y.astype(jnp.float32) + bias[None, None, None]  # the bias's gradient is a float32 sum
 
 
 @jax.custom_vjp
@@ -77,8 +77,8 @@ def _add_bias_and_relu(y, bias):
 
 
 def _forward(y, bias):
-    # Without the barrier, XLA tests the sign of the sum in place of the ReLU's output in the
-    # backward pass, keeps both arrays, and leaves the ReLU out of cuDNN's kernel.
+    # Without the barrier, XLA's backward pass tests the sign of the sum, not of the ReLU's output.
+    # Then it keeps both arrays, and does not fuse the ReLU into cuDNN's kernel.
     x = lax.optimization_barrier(_add_bias_and_relu(y, bias))
     return x, x
 
@@ -92,7 +92,7 @@ _add_bias_and_relu.defvjp(_forward, _backward)
 
 
 def _blocks(pixels):
-    """`[N, H, W, I] -> [N, (H + 1) // 2, (W + 1) // 2, 4 I]`, the channels filled up with zeros."""
+    """`[N, H, W, I] -> [N, (H + 1) // 2, (W + 1) // 2, 4 I]`, the channels padded with zeros."""
     n, height, width, channels = pixels.shape
     padded = jnp.pad(pixels, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)))
     rows, columns = ((side + 1) // 2 for side in (height, width))

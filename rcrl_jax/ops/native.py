@@ -17,7 +17,7 @@ FOLDER = pathlib.Path(__file__).with_name("kernels")
 
 _GENERATOR = "threefry2x32"
 
-# Kernel -> what computes in its place.
+# Kernel -> what computes where the kernel is missing.
 KERNELS = {
     "convolution": "XLA",
     "encoder": "XLA",
@@ -52,9 +52,9 @@ def describe() -> dict[str, str]:
 
 
 def advice() -> str | None:
-    """What to do about kernels that were not compiled, or do not load, in a line.
+    """One line that says what to do about kernels that were not compiled, or do not load.
 
-    None if all load, or if the folder is gone: then nobody wants them.
+    None if all load, or if somebody has deleted their folder.
     """
     missing = [name for name in KERNELS if load(name) is None]
     if not missing or not FOLDER.exists():
@@ -87,13 +87,13 @@ def _error(name: str) -> str:
 
 
 def key_data(seed: int) -> jax.Array:
-    """The data `[2] uint32` of a seed's key, whatever generator JAX is told to use by default."""
+    """The data `[2] uint32` of a seed's key, independent of JAX's default generator."""
     return jax.random.key_data(jax.random.key(seed, impl=_GENERATOR))
 
 
 def wrap_key(key_data: jax.Array) -> jax.Array:
-    """The key of `[..., 2] uint32`, for all functions of `jax.random`, with JAX's numbers."""
-    # In the kernels' folder because it serves the CPU alone; it is plain Python.
+    """A key for `jax.random`, from its data `[..., 2] uint32`; draws the numbers that JAX draws."""
+    # `threefry.py` is plain Python. It is in the kernels' folder because it serves only CPUs.
     threefry = get("threefry")
     if threefry:
         return threefry.wrap(key_data)

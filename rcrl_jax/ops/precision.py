@@ -5,15 +5,15 @@ from collections.abc import Callable
 
 import jax
 
-# JAX's name for each setting. All of them accumulate in float32. On a TPU they are six, three and
-# one passes of bfloat16; three keep more bits of the inputs than TF32.
+# JAX's name for each setting. All accumulate in float32. On a TPU they take six, three and one
+# passes of bfloat16; three passes keep more bits of the inputs than TF32.
 _MATMUL_PRECISION = {
     "float32": "highest",
     "tf32": "tensorfloat32",
     "bfloat16": "BF16_BF16_F32",
 }
 # On an NVIDIA GPU, XLA's own kernels compute "tensorfloat32" in float32, without the matrix units.
-# This name means TF32 there; other devices lack it.
+# There, the name below selects TF32. Other devices lack it.
 _TF32_ON_CUDA = "TF32_TF32_F32"
 
 

@@ -3,10 +3,10 @@
 On a CPU they are matrix products, gradients included. Blocks of 2 x 2 pixels become channels, so
 that the stride is 1. `_correlate` gathers the windows of a few images at a time, which then lie in
 the cache, and multiplies once. `_spread`, its transpose, multiplies once and adds shifted results.
-Each is the other's gradient with respect to the images. XLA's gradient of a transposed convolution
-is slow inside loops, and its gradient of gathering adds padded arrays.
+Each is the other's gradient with respect to the images. XLA's gradients are slower: that of a
+transposed convolution is slow inside loops, and that of gathering adds padded arrays.
 
-Accelerators have convolutions of their own, which write neither gathered blocks nor what is added.
+Accelerators use XLA's convolutions, which store neither gathered blocks nor shifted results.
 """
 
 import functools
@@ -24,14 +24,14 @@ def _for_platforms(
     cpu: Callable[[jax.Array, jax.Array], jax.Array],
     device: Callable[[jax.Array, jax.Array], jax.Array],
 ) -> Callable[[jax.Array, jax.Array], jax.Array]:
-    """A function of images and kernel, bilinear, that computes in one way on CPUs.
+    """A bilinear function of images and kernel: `cpu` on CPUs, `device` elsewhere.
 
-    The backward pass saves only the arguments. `platform_dependent` alone would save what the
-    backward passes of both ways need.
+    The forward pass saves only the arguments. `platform_dependent` alone would save what the
+    backward passes of both functions need.
     """
 
-    def of_gradient(way):
-        return lambda x, kernel, gradient: jax.vjp(way, x, kernel)[1](gradient)
+    def backward_of(function):
+        return lambda x, kernel, gradient: jax.vjp(function, x, kernel)[1](gradient)
 
     @jax.custom_vjp
     def either(x, kernel):
@@ -42,7 +42,7 @@ def _for_platforms(
 
     def backward(arguments, gradient):
         return jax.lax.platform_dependent(
-            *arguments, gradient, cpu=of_gradient(cpu), default=of_gradient(device)
+            *arguments, gradient, cpu=backward_of(cpu), default=backward_of(device)
         )
 
     either.defvjp(forward, backward)
@@ -120,12 +120,13 @@ def _keep_for_device(x, kernel, stride):
 
 
 def _gradients_on_device(stride, arguments, gradient):
-    # XLA would mirror the images to compute JAX's own gradient by the kernel.
+    # For JAX's own gradient with respect to the kernel, XLA would mirror the images.
     x, kernel = arguments
-    (of_kernel,) = jax.linear_transpose(lambda k: convolve_on_device(gradient, k, stride), kernel)(
-        x
+    convolve_gradient = jax.linear_transpose(
+        lambda k: convolve_on_device(gradient, k, stride), kernel
     )
-    return convolve_on_device(gradient, kernel, stride), of_kernel
+    (kernel_gradient,) = convolve_gradient(x)
+    return convolve_on_device(gradient, kernel, stride), kernel_gradient
 
 
 spread_on_device.defvjp(_keep_for_device, _gradients_on_device)
@@ -218,9 +219,9 @@ _spread.defvjp(_keep_for_spread, _gradients_of_spread)
 
 
 def _places(side, stride):
-    """Of the blocks below a kernel: row, column, and how many rows and columns it reads of each.
+    """Row and column of each block under a kernel, and how many of its rows and columns are read.
 
-    A kernel whose side is no multiple of the stride reads a part of its last blocks.
+    A kernel whose side is no multiple of the stride reads only a part of the last blocks.
     """
     starts = range(0, side, stride)
     return [
@@ -262,9 +263,9 @@ def _add_shifted(x, weights, side, stride):
     channels, last = len(weights) // side**2, -(-side // stride) - 1
     for i, j, high, wide in _places(side, stride):
         number = high * wide * channels
-        own = products[..., start : start + number].reshape(n, rows, columns, high, wide, -1)
+        block = products[..., start : start + number].reshape(n, rows, columns, high, wide, -1)
         around = (i, last - i), (j, last - j), (0, stride - high), (0, stride - wide)
-        total += jnp.pad(own, ((0, 0), *around, (0, 0)))
+        total += jnp.pad(block, ((0, 0), *around, (0, 0)))
         start += number
     return total
 
@@ -276,18 +277,18 @@ def _multiply_rows(x, windows):
 
 
 def _in_parts(function, kernel, *images):
-    """`function(*images)`, for as many images at a time as a cache holds.
+    """Computes `function(*images)` for as many images at a time as the cache holds.
 
     Args:
-      function: of images; returns a sum over them, or None, and a result `[N, ...]`.
-      kernel: of the windows that it gathers.
+      function: takes images; returns a sum over them, or None, and a result `[N, ...]`.
+      kernel: has the size of the windows that `function` gathers.
       *images: `[N, H, W, ...]`.
     """
     n, height, width = images[0].shape[:3]
     image_bytes = 4 * height * width * kernel[..., 0].size
     most = max(1, _MOST_BYTES // image_bytes)
     size = max(d for d in range(1, min(n, most) + 1) if n % d == 0)
-    if size == n or size == 1 < most:  # one at a time only where the next would not fit
+    if size == n or size == 1 < most:  # single images only if two do not fit
         return function(*images)
     parts = [x.reshape(n // size, size, *x.shape[1:]) for x in images]
     of_part = jax.eval_shape(function, *(x[0] for x in parts))[0]

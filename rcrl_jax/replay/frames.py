@@ -1,4 +1,4 @@
-"""Where single frames live, and how stacks are made of them."""
+"""Stores of single frames, from which stacks are gathered."""
 
 import math
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from rcrl_jax.replay import aligned, stacks
 
 @flax.struct.dataclass
 class FrameReferences:
-    """Observations that an update looks up on the device, in place of an array.
+    """Slots of the frames of observations, which an update looks up on the device.
 
     All references of a batch share one array of frames.
     """
@@ -50,14 +50,14 @@ def _map_references(function: Callable[[FrameReferences], Any], tree: Any) -> An
 def detach_frames(tree: Any) -> tuple[Any, jax.Array | None]:
     """Separates the shared array of frames from the references of a tree.
 
-    The array lies on the devices already. As an argument of its own it is neither placed nor
-    sliced by run, and is passed once for all references.
+    The array lies on the devices already. As a separate argument it is neither placed nor sliced by
+    run, and is passed once for all references.
 
     Returns:
-      The tree with references that hold no frames, and the array; None where the tree has none.
+      The tree, whose references hold no frames, and the array; None if the tree has no references.
 
     Raises:
-      ValueError: the references share no single array.
+      ValueError: the references are to different arrays.
     """
     arrays = {}
 
@@ -105,8 +105,8 @@ class HostFrameStore:
           layout: the part of a stored frame that is read, a prefix of its bytes.
 
         Returns:
-          Observations `[R, N, ...]` in the order of the layout, valid until the next call but
-          one with this name.
+          Observations `[R, N, ...]` in the order of the layout. They survive one more call with
+          this name; the second one overwrites them.
         """
         runs, num, frame_stack = slots.shape
         buffers = self._buffers.get((name, num, frame_stack))
@@ -173,7 +173,7 @@ class DeviceFrameStore:
     def write(self, rows: np.ndarray, slots: np.ndarray, frames: np.ndarray) -> None:
         """Stores `frames [n, *frame_shape]` of runs `rows [n]`, ascending, at `slots [n]`.
 
-        Donates the array, so references gathered before are dead.
+        Donates the array, which invalidates earlier references.
         """
         packed, all_slots = self._layout.pack(frames), slots.astype(np.int32)
         if len(rows) < self._num_runs:

@@ -7,16 +7,16 @@ One slot of the ring holds one frame together with the action taken on it:
     action         a_{t-1}      a_t            a_{t+1}, last   -
     n = 3 window of t-1:  [r(t-1) + g r(t) + g^2 r(t+1)], bootstraps from o_{t+2}
 
-The final frame, after the last action of an episode, has a slot of its own, which counts as no
-step, starts no window of the RL loss and is no contrastive sample. A truncated episode needs it,
-because its windows bootstrap from there. A terminated one has it only where the settings have
-`all_final_frames`.
+The final frame, after the last action of an episode, has a separate slot. That slot counts as no
+step, starts no window of the RL loss and is no contrastive sample. A truncated episode keeps its
+final frame, because windows bootstrap from it. A terminated episode keeps its final frame only if
+the settings have `all_final_frames`.
 
-The stack of an observation is its slot and those before it, with zeros before the start of the
+The stack of an observation is its slot and the slots before, with zeros before the start of the
 episode. The frame stores keep the frames; the ring keeps everything else.
 
-A slot is live until it, or a frame that its stack may need, is overwritten. So the
-`frame_stack - 1` slots after the head count as lost.
+A slot is live until it is overwritten, or a frame that its stack may need. So the `frame_stack - 1`
+slots after the head count as lost.
 
 Indices count all slots that a run has ever written. The index modulo the capacity is the slot.
 """
@@ -86,13 +86,13 @@ class TransitionRing:
         self._n_step = settings.n_step
         self._discounts = settings.discount ** np.arange(settings.n_step + 1)  # gamma^0..gamma^n
         self._next_age = np.zeros(num_runs, np.int64)  # steps since the start of the episode
-        self._starts = self.rows * capacity  # of each run in the arrays below
+        self._starts = self.rows * capacity  # where each run starts in the arrays below
         self._zero_slot = zero_slot
-        # What sampling reads of a slot lies together: one cache miss instead of four.
+        # Everything that sampling reads of a slot lies together: one cache miss instead of four.
         slot = [
             ("stack", np.int32, (frame_stack,)),  # slots of its stack's frames, newest last
             ("action", action.dtype, action.shape),
-            ("segment", np.int32),  # its entry in the table of segments
+            ("segment", np.int32),  # the segment's entry in the table of segments
             ("is_pair", bool),  # False for a final frame
         ]
         # A window that terminated has the negative of its number of steps.
@@ -103,7 +103,7 @@ class TransitionRing:
         self._reward = np.zeros(size, np.float32)
         self._terminated = np.zeros(size, bool)
         self._is_last = np.zeros(size, bool)  # of its episode, terminated or truncated
-        # Steps since the start of a slot's episode; only for those who read it.
+        # Steps since the start of a slot's episode; kept only where sequences are drawn.
         self._age = np.zeros(size, np.int32) if settings.sequences else None
         self._segments = SegmentTable(num_runs, capacity, settings.contrast_rule.tolerance)
         rule = settings.contrast_rule
@@ -160,7 +160,7 @@ class TransitionRing:
         return slot
 
     def compute_windows(self, rows: np.ndarray, index: np.ndarray) -> None:
-        """Works out the n-step windows of `rows [n]` that start at `index [n]` and are complete."""
+        """Computes the n-step windows of `rows [n]` that start at `index [n]`; all are complete."""
         starts = self._starts[rows]
         window = (index[:, None] + np.arange(self._n_step)) % self._capacity  # [n, n_step]
         window += starts[:, None]
@@ -181,7 +181,7 @@ class TransitionRing:
 
     @property
     def oldest_slot(self) -> np.ndarray:
-        """`[R]`: the oldest index whose own slot survives, whatever became of its stack."""
+        """`[R]`: the oldest index whose slot survives, even if its stack is incomplete."""
         return np.maximum(self.count - self._capacity, 0)
 
     @property
@@ -225,7 +225,7 @@ class TransitionRing:
         return np.ascontiguousarray(slots["stack"]), np.ascontiguousarray(slots["action"])
 
     def context(self, index: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """What belongs to the newest `length` frames of the episodes at `index [R, N]`.
+        """Actions and existence of the newest `length` frames of the episodes at `index [R, N]`.
 
         Only where sequences are drawn. See `types.Context`.
 
@@ -277,7 +277,7 @@ class TransitionRing:
 
 
 def _padded(record: np.dtype) -> np.dtype:
-    """A small record with unused bytes after it, so that none lies across two cache lines."""
+    """Pads a small record to a power of two, so that none lies across two cache lines."""
     if record.itemsize > aligned.LINE // 2:
         return record
     names, places = zip(*record.fields.items(), strict=True)

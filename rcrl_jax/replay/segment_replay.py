@@ -46,7 +46,7 @@ class ReplayState(NamedTuple):
 
 
 class SegmentReplay:
-    """Replay of R runs; only the windows of SimPLe are drawn by a Python loop over runs.
+    """Replay of R runs; only SimPLe's windows need a Python loop over runs.
 
     Attributes:
       settings: sizes and rules.
@@ -65,7 +65,7 @@ class SegmentReplay:
         Args:
           frame_store: where frames live, for as many runs and slots, in the layout
             `observations.stored`.
-          seeds: `[R]`, one a run; a run's samples depend on its own seed alone.
+          seeds: `[R]`, one a run; a run's samples are independent of the seeds of other runs.
           settings: sizes and rules.
           observations: how frames are stored and stacked.
           action: shape and type of one action: `()` int32 for discrete actions.
@@ -97,7 +97,7 @@ class SegmentReplay:
         truncated: np.ndarray,
         next_frame: np.ndarray,
     ) -> None:
-        """Appends one transition to every run; ends the life of frame references (`sample`).
+        """Appends one transition to every run; invalidates the frame references of `sample`.
 
         Args:
           frame: `[R, *frame_shape]`, the newest frame of the observation acted on.
@@ -105,8 +105,8 @@ class SegmentReplay:
           reward: `[R] float32`, as the loss reads it.
           terminated: `[R] bool`, the episode ended and nothing follows.
           truncated: `[R] bool`, the episode was cut and its value continues.
-          next_frame: `[R, *frame_shape]`, the frame that followed; kept where it is the final one
-            and the settings ask for it.
+          next_frame: `[R, *frame_shape]`, the frame that followed; kept only if it is a final frame
+            that the settings ask for.
         """
         index = self._ring.count.copy()
         slot, final_runs, final_slot = self._ring.add(action, reward, terminated, truncated)
@@ -119,9 +119,9 @@ class SegmentReplay:
         self._first_unready = np.where(ended, self._ring.count, self._first_unready)
 
     def _write(self, rows: np.ndarray, slot: np.ndarray, frame: np.ndarray) -> None:
-        """Writes frames of `rows [n]` to `slot [n]`; the stacks that this breaks are lost."""
+        """Writes frames of `rows [n]` to `slot [n]`; slots with broken stacks are lost."""
         self._frames.write(rows, slot, frame)
-        # The slots between were lost when the slots before this one were written.
+        # The slots in between were lost when earlier frames were written.
         lost = (slot + self._observations.frame_stack - 1) % self.settings.capacity
         self._priorities.set(rows, lost, 0.0)
 
@@ -142,14 +142,14 @@ class SegmentReplay:
 
         The observations of the batch stay valid for a limited time:
 
-        * frames on the host: arrays in one of two alternating buffers. The next call but one
+        * frames on the host: arrays in one of two alternating buffers. The second call from now
           overwrites them, so the update that reads this batch may still run during the next call.
         * frames on the device: references into the store's array. The next `add` donates that
-          array, so the update must be dispatched before it; it may still run during the `add`.
+          array, so the update must be dispatched before the `add`, and may still run during it.
 
         Args:
           beta: exponent of the importance weights.
-          kind: number of the kind of update that reads the batch.
+          kind: number of the kind of the update that reads the batch.
 
         Returns:
           The batch with leading axis R, and the indices for `update_priorities`.
@@ -175,17 +175,17 @@ class SegmentReplay:
     def sample_to_measure(self, size: int) -> types.ContrastBatch:
         """Contrastive samples `[R, size]` that nothing learns from.
 
-        They come from separate random streams: measuring changes nothing that is learned. They
-        stay valid as those of `sample` do.
+        They come from separate random streams, so measuring does not change training. They stay
+        valid as long as those of `sample`.
         """
         anchor = self._sampler.anchors(self._prioritised, size, measuring=True)
         positive, negative = self._sampler.contrast(anchor, measuring=True)
         return self._contrast_batch(anchor, positive, negative, prefix="measured_")
 
     def example_batch(self, kind: int = 0) -> types.Batch:
-        """A batch of the shapes, types and frames of a sampled one, with arbitrary contents.
+        """A batch with the shapes and types of a sampled batch, and arbitrary contents.
 
-        Serves to compile and time an update of a kind, also while the replay is empty.
+        Used to compile and time an update of a kind, even while the replay is empty.
         """
         runs, num_anchors = len(self._ring.rows), self.settings.contrast_rule.number
         index = np.zeros((runs, self.settings.size(kind)), np.int64)

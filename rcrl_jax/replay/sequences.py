@@ -1,8 +1,8 @@
 """Draws windows of consecutive frames from the ring, for agents that learn from sequences.
 
-The ring keeps an episode's frames in consecutive slots, with its final frame where that is kept. So
-a window is a range of indices. Beside each frame stand the action and the reward that led to it or
-that followed it:
+The ring keeps an episode's frames in consecutive slots, the final frame included if the settings
+keep it. So a window is a range of indices. Each frame comes with the action and the reward that led
+to it, or with those that followed it:
 
     frames                         o0     o1     o2     o3 | o'0    o'1
     what led to it                 0, 0   a0, r0 a1, r1 a2, r2 | 0, 0   a'0, r'0
@@ -11,17 +11,16 @@ that followed it:
 
 Agents name the windows that they learn from:
 
-    'leads'     what led to a frame; windows of one episode that has ended (Dreamer, PlaNet)
-    'follows'   what followed it; windows may cross ends of episodes, but not with their last step
-                (SLAC)
+    'leads'     with what led to a frame; windows of one episode that has ended (Dreamer, PlaNet)
+    'follows'   with what followed a frame; windows may cross ends of episodes, but not with their
+                last step (SLAC)
 
-Three more are for an agent that learns in rounds of data (SimPLe); what followed a frame stands
-beside it:
+Three more are for an agent that learns in rounds of data (SimPLe), with what followed a frame:
 
     'within'    windows of one episode, from any round; uniform over all such windows
     'starts'    windows of one episode of the newest round: an episode is drawn uniformly, then a
-                window in it. The first one drawn is the start of the round's first episode.
-    'newest'    one window of the newest steps, whatever their episodes, without final frames
+                window in it. The first window drawn starts the round's first episode.
+    'newest'    one window of the newest steps, across episodes, without final frames
 
 The windows of 'within' and 'starts' lie within the first ten elevenths of a round; the rest is held
 out.
@@ -37,7 +36,7 @@ from rcrl_jax.replay.settings import SequenceRule
 
 _STARTS = 1 << 21  # stream of random numbers; redraws take the streams that follow
 _MOST_DRAWS = 10_000
-_PARTS, _LEARNED = 11, 10  # of a round, as SimPLe's code splits it (tensor2tensor's `gym_env.py`)
+_PARTS, _LEARNED = 11, 10  # of a round, as SimPLe's code has it (tensor2tensor's `gym_env.py`)
 _EPISODES = 1 << 22  # stream of the episodes in which windows start
 
 
@@ -72,7 +71,7 @@ class SequenceSampler:
         Uniform over all valid ones, except for 'starts' and 'newest'.
 
         Raises:
-          ValueError: a run has no valid window; with 'newest', its index is negative instead.
+          ValueError: a run has no valid window. With 'newest', the run's index is negative instead.
         """
         if self._rule.placement == "newest":
             return self._newest()
@@ -113,7 +112,7 @@ class SequenceSampler:
 
     def _newest(self) -> np.ndarray:
         """The first of the newest steps: `[R, 1]`, negative if there are too few."""
-        # Each final frame follows a step, so at most every second index holds one.
+        # Each final frame follows a step, so at most every second index is a final frame.
         steps = self._first_steps(self._ring.count[:, None] - 1 - np.arange(2 * self._rule.length))
         return steps[:, -1:]
 
@@ -147,7 +146,7 @@ class SequenceSampler:
     def is_valid(self, index: np.ndarray) -> np.ndarray:
         """Whether windows may start at `index [R, N]`: `[R, N] bool`."""
         ring, last = self._ring, index + self._rule.length - 1
-        # A window that leads starts where its first frame has a whole context, too.
+        # With 'leads', the whole stack of the window's first frame must survive, too.
         oldest = ring.oldest if self._rule.placement == "leads" else ring.oldest_slot
         held = index >= oldest[:, None]
         age, last_age = ring.age(index), ring.age(last)

@@ -12,7 +12,7 @@ class ContrastRule(NamedTuple):
     number: int = 0  # N, anchors of an update; each has one positive and one negative
     anchors: str = "as_transitions"  # or 'uniform', or 'rl_batch': the transitions themselves
     equal_return_positives: bool = False  # drawn from the whole replay, if 32 draws find one
-    excludes_anchor: bool = False  # from its own positives, where another pair qualifies
+    excludes_anchor: bool = False  # an anchor is its own positive only if no other pair qualifies
     differs_in_return: bool = False  # negatives differ in return, if 16 draws find one
     # Returns that differ by at most this count as equal [reward]; segments end beyond it.
     tolerance: float = 0.0
@@ -58,11 +58,11 @@ class ReplaySettings:
       priority_exponent: priority = loss ** exponent; 0 samples uniformly.
       importance_exponent: beta of the importance weights at the first update; the training loop
         raises it to 1.
-      sequences: windows that are drawn in place of transitions, by the number of the kind of update
-        that reads them; empty for agents that learn from transitions.
-      round_steps: agent steps of a round of data, for windows of rounds; 0 for other agents.
-      all_final_frames: whether the frame after the last action is kept of every episode; without
-        it, of truncated ones.
+      sequences: the windows that each kind of update reads instead of transitions, by the number of
+        the kind; empty for agents that learn from transitions.
+      round_steps: agent steps of a round of data; 0 for agents without rounds.
+      all_final_frames: whether every episode keeps the frame after its last action; if not, only
+        truncated episodes do.
     """
 
     capacity: int

@@ -13,7 +13,7 @@ def gather(stored: np.ndarray, slots: np.ndarray, pieces: int, out: np.ndarray) 
     Args:
       stored: `[slots, B] uint8`, contiguous.
       slots: `[..., C]` integers, the frames of each stack; at most 100 if they are in pieces.
-      pieces: P, of equal size p; P * p bytes of a frame are read, its first ones.
+      pieces: P, each of p bytes; the first P * p bytes of a frame are read.
       out: `[...]`, contiguous, of `P * C * p` bytes for each stack; overwritten.
 
     Raises:

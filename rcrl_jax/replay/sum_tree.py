@@ -14,8 +14,8 @@ WIDTH = 16  # children of a node, also in sum_tree.c
 class SumTree:
     """A tree of sums for each of R runs; each operation handles all runs and samples at once.
 
-    Sums are float64. Each is recomputed from its children when one of them changes, so sums do
-    not drift, and equal leaves give equal sums in whatever order they were set.
+    Sums are float64. A sum is recomputed from its children when one of them changes. So sums do not
+    drift, and do not depend on the order in which leaves were set.
     """
 
     def __init__(self, num_runs: int, num_leaves: int) -> None:
@@ -56,7 +56,7 @@ class SumTree:
         return self._levels[0].reshape(-1).take(self._leaf(rows, slots))
 
     def set(self, rows: np.ndarray, slots: np.ndarray, values: np.ndarray | float) -> None:
-        """Sets leaves at `(rows, slots)`; of repeated entries the last one counts."""
+        """Sets leaves at `(rows, slots)`; if an entry repeats, its last value counts."""
         leaf = self._leaf(rows, slots)
         self._levels[0].reshape(-1)[leaf] = values
         self._update(leaf.reshape(-1))

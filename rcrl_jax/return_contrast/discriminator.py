@@ -18,7 +18,7 @@ class Discriminator(nn.Module):
         'concatenation': [x, y].
         'difference_product': [|x - y|, x * y], which is symmetric in x and y.
       layers: number of hidden layers.
-      rounds_ties: whether x and y count as equal in the derivative of |x - y| up to rounding.
+      rounds_ties: whether the derivative of |x - y| takes x and y as equal up to rounding.
     """
 
     hidden: int
@@ -46,11 +46,10 @@ class Discriminator(nn.Module):
 def distance(first: jax.Array, second: jax.Array) -> jax.Array:
     """|x - y|, `[...], [...] -> [...]`; where x and y tie, its derivative is 1 by x and -1 by y.
 
-    That is JAX's derivative of |x - y| where the difference is exactly 0. A compiler may compute x
-    and y once more for the backward pass and contract their last product with the subtraction to
-    one operation, whose result is a rounding error instead of 0. The two derivatives of a tie
-    would then not cancel in the image that both came from. So numbers tie up to `_TIE` of the
-    larger one.
+    This is JAX's derivative of |x - y| where the difference is exactly 0. But XLA may compute x and
+    y again in the backward pass, and fuse their last product with the subtraction. The difference
+    is then a rounding error instead of 0, and the two derivatives do not cancel in the image that x
+    and y share. So x and y tie if they differ by at most `_TIE` of the larger one.
     """
     return jnp.abs(first - second)
 

@@ -138,7 +138,7 @@ def pairs_at(
     if observations.with_actions:
         led_by = np.zeros((*exists.shape, *action.shape[1:]), action.dtype)
         for i, (episode, time) in enumerate(zip(*steps, strict=True)):
-            led = time > back  # all but the first frame of the episode, and those before it
+            led = time > back  # frames of the episode, except its first
             led_by[i, led] = episodes[episode].action[time - back[led] - 1]
         observation = types.Context(observation, led_by, exists)
     return types.Pairs(observation, action)

@@ -17,13 +17,15 @@ labelled "different" gets a larger output than one labelled "same". Ties count h
     unseen_cosine_*_equal_action        the pairs of unseen_auc_equal_action
     unseen_cosine_*_different_action    the pairs of unseen_auc whose actions differ
 
-The clock is the null of every AUC of pairs: it sees no frame, but two steps of one segment are
+The clock is the null of every AUC of pairs. It sees no frame, but two steps of one segment are
 close in time, so its AUC is far above 0.5. Only an AUC above the clock's, or above 0.5 at matched
-time, can come from returns. It need not: frames may tell both step numbers, which say a little more
-than their distance. Time is the step number in the game; the distance of two steps is the
-difference of their step numbers, also in different games. Returns are undiscounted, to the end of
-the training episode; in games without a reward all are equal, and there is nothing to measure.
-Returns are equal as in the agent's own task: within its `segment_threshold`.
+time, can come from returns. Even such an AUC is no proof: a network may infer both step numbers
+from the frames, and so exceed the clock without knowing returns.
+
+Time is the step number in the game. The distance of two steps is the difference of their step
+numbers, also in different games. Returns are undiscounted, to the end of the training episode. Two
+returns count as equal if they differ by at most the `segment_threshold` of the agent's task. In a
+game without a reward all returns are equal, and there is nothing to measure.
 """
 
 from collections.abc import Callable, Sequence
@@ -83,18 +85,18 @@ def measure(
       fleet: compares pairs.
       params: all trainable parameters, leading axis R.
       games: `[R][G]`, recorded games of each run.
-      seeds: `[R]`, of the draws, usually those of the runs.
-      agent_steps: how long the runs have trained; with a seed it determines the draws.
+      seeds: `[R]`, of the draws; usually the seeds of the runs.
+      agent_steps: how long the runs have trained. Seed and agent steps determine the draws.
 
     Returns:
       `[R]`, value by metric; NaN where the games have too few pairs of a kind. Agents without a
       discriminator get the cosines and `unseen_auc_action` alone.
     """
-    played = [as_played(own) for own in games]
+    played = [as_played(run_games) for run_games in games]
     tolerance = fleet.agent.replay.contrast_rule.tolerance
     contrasts = [
-        draw_contrasts(own, _PAIRS, tolerance, np.random.default_rng((seed, agent_steps)))
-        for own, seed in zip(played, seeds, strict=True)
+        draw_contrasts(steps, _PAIRS, tolerance, np.random.default_rng((seed, agent_steps)))
+        for steps, seed in zip(played, seeds, strict=True)
     ]
     drawn = np.array(contrasts)  # [R, 3 kinds, 4, n]
     cosine, logit = compare(fleet, params, games, np.maximum(drawn, 0))
@@ -113,7 +115,7 @@ def metrics_of(
     """The metrics of one run.
 
     Args:
-      played: its steps.
+      played: the run's steps.
       drawn: of the three kinds, each field `[3, n]`, as `draw_contrasts` returns them.
       cosine: `[3, 3, n]`, of each anchor with its partners `same`, `different` and `matched`.
       logit: `[3, 3, n]` likewise, of the discriminator; None without one.
@@ -149,7 +151,7 @@ def metrics_of(
 
 
 def area_under_roc(same: np.ndarray, different: np.ndarray) -> float:
-    """P(different > same) + P(equal) / 2 of samples `[n]` and `[m]`; NaN if one is below 20."""
+    """P(different > same) + P(equal) / 2 of samples `[n]` and `[m]`; NaN if n or m is below 20."""
     if min(len(same), len(different)) < _FEWEST:
         return float("nan")
     larger, equal = (relation.outer(different, same).sum() for relation in (np.greater, np.equal))
@@ -218,8 +220,8 @@ def draw_contrasts(
         found = (same != NONE) & (other != NONE)
         return Contrast(anchor, *(np.where(found, x, NONE) for x in (same, other, matched)))
 
-    # Where `same` is of the anchor's game, so is `matched`: otherwise games could be told apart
-    # instead of returns.
+    # If `same` comes from the anchor's game, so does `matched`. Otherwise an agent could tell games
+    # apart instead of returns.
     return (
         complete(one, same_one, other_one, lambda a: ~elsewhere(a, steps)),
         complete(
@@ -239,7 +241,7 @@ def _draw_at_matched_time(
     accepts: Callable[[np.integer], np.ndarray],
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Steps `[n]` as far from their anchors in time as `same`; -1 where none is.
+    """Steps `[n]` as far from their anchors in time as `same`; -1 where there is none.
 
     Args:
       time: `[N]`, of all steps.
@@ -273,8 +275,8 @@ def sharing_a_group(
 def _another_of(group: np.ndarray, anchor: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A uniform draw from the other steps of each anchor's group.
 
-    If a group has no other step, as where `sharing_a_group` found no anchor, the result is
-    arbitrary: no pair uses it.
+    If a group has no other step, the result is arbitrary. That happens only if `sharing_a_group`
+    found no anchor, and then no pair uses the result.
     """
     order = np.argsort(group, kind="stable")
     place = np.empty_like(order)
@@ -288,7 +290,7 @@ def _another_of(group: np.ndarray, anchor: np.ndarray, rng: np.random.Generator)
 def _draw_until(
     draw: Callable[[], np.ndarray], accepts: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """Draws all rows until each is accepted; -1 for a row that is not after `_DRAWS` draws."""
+    """Draws all rows until each is accepted; -1 for a row that `_DRAWS` draws do not settle."""
     result = draw()
     accepted = accepts(result)
     for _ in range(_DRAWS - 1):
@@ -319,14 +321,14 @@ def compare(
       Leading axes `[R, K, P, n]`.
     """
     observations = fleet.agent.observations
-    steps = [episodes.all_steps(own) for own in games]
+    steps = [episodes.all_steps(run_games) for run_games in games]
 
     def pairs_at(number: np.ndarray) -> types.Pairs:
-        own = [
+        by_run = [
             episodes.pairs_at(played, episodes.Steps(*(x[n] for x in s)), observations)
             for played, s, n in zip(games, steps, number, strict=True)
         ]
-        return jax.tree.map(lambda *runs: np.stack(runs), *own)
+        return jax.tree.map(lambda *runs: np.stack(runs), *by_run)
 
     kinds = []
     for kind in drawn.swapaxes(0, 1):

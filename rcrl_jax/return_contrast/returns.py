@@ -7,9 +7,9 @@ class ReturnTable:
     """Undiscounted returns of the live transitions of R runs.
 
     The table keeps the reward that an episode gained before each transition. A return is the
-    total of the episode minus that, so one new reward changes the returns of all earlier
+    total of the episode minus this reward, so one new reward changes the returns of all earlier
     transitions of the episode. Episodes are numbered in order. C live slots belong to at most C
-    episodes, and the next one may have begun, so the totals are a ring of C + 1 entries.
+    episodes, and one more may have begun, so the totals are a ring of C + 1 entries.
     """
 
     def __init__(self, num_runs: int, capacity: int) -> None:

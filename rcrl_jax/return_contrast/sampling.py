@@ -8,8 +8,8 @@ from rcrl_jax import counter_random
 from rcrl_jax.replay.ring import TransitionRing
 from rcrl_jax.replay.settings import ContrastRule
 
-# Streams of random numbers; the RL batch draws from stream 0. Negatives come last: redraws take
-# the streams after the first, which must be free.
+# Streams of random numbers; the RL batch draws from stream 0. Redraws of negatives take the streams
+# after `_NEGATIVES`, so it must be the last.
 _ANCHORS, _POSITIVES, _NEGATIVES = 1, 2, 3
 _UNIFORM_ANCHORS = 1 << 16
 _EQUAL_RETURNS = 1 << 17
@@ -45,7 +45,7 @@ class ContrastSampler:
     ) -> np.ndarray:
         """Indices `[R, size]` of anchors.
 
-        If the rule uses the RL batch as anchors, anchors to measure are drawn like an RL batch.
+        If the rule takes the RL batch as anchors, anchors for measuring are drawn like an RL batch.
 
         Args:
           prioritised: `(stream, size) -> [R, size]`, indices in proportion to their priorities.
@@ -73,8 +73,8 @@ class ContrastSampler:
     def _same_segment(self, stream: int, anchor: np.ndarray) -> np.ndarray:
         """Uniform over the live transitions of each anchor's segment.
 
-        The anchor is among them, unless the rule excludes it. Then it is drawn only where its
-        segment has no other pair.
+        The anchor is one of them. If the rule excludes the anchor, it is drawn only if its segment
+        has no other pair.
         """
         first, last = self._ring.segment_bounds(anchor)
         draw = self._uniform(stream, anchor.shape[1])
@@ -101,10 +101,10 @@ class ContrastSampler:
     def _of_equal_return(self, stream: int, anchor: np.ndarray, fallback: np.ndarray) -> np.ndarray:
         """Uniform over the live transitions with their anchor's return, where one is found.
 
-        Takes the first of 32 draws from the whole replay that has the anchor's return. Where none
-        has, takes the pair `fallback [R, N]` of the anchor's segment. A return that a share q of
-        the live transitions have is missed with probability (1 - q) ** 32. So an anchor of a rare
-        return mostly keeps a positive of its own segment.
+        Takes the first of 32 draws from the whole replay that has the anchor's return. If no draw
+        has it, takes the pair `fallback [R, N]` of the anchor's segment. If a share q of the live
+        transitions has the return, all draws miss it with probability (1 - q) ** 32. So an anchor
+        with a rare return mostly keeps a positive of its segment.
         """
         runs, size = anchor.shape
         draws = _DRAWS_FOR_AN_EQUAL_RETURN

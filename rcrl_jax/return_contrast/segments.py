@@ -7,10 +7,10 @@ class SegmentTable:
     """First and last transition of every live segment, for R runs.
 
     A segment ends with the transition that takes its accumulated reward further than `tolerance`
-    from zero, or with its episode. With 0, as on Atari, that is the first transition with a reward:
-    all its pairs have the same undiscounted return (RCRL, appendix C.1). With more, as on
-    DMControl, the returns of its pairs differ by at most that, if no reward is negative (C.2);
-    rewards are those of agent steps, summed over the action repeat.
+    from zero, or with its episode. At tolerance 0, as on Atari, it ends with the first reward, and
+    all its pairs have the same undiscounted return (RCRL, appendix C.1). At a higher tolerance, as
+    on DMControl, the returns of its pairs differ by at most the tolerance, if no reward is negative
+    (C.2). Rewards are those of agent steps, summed over the action repeat.
 
     Segments are numbered in the order in which they open. A run of C live transitions has at
     most C live segments, so the table is a ring of C entries.

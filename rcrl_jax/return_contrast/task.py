@@ -1,8 +1,8 @@
 """The return-contrastive task (RCRL, section 4.3).
 
 A discriminator on the agent's state-action embedding learns whether two pairs have equal returns.
-The positive counts as having the anchor's return: by default it is of the anchor's segment. The
-negative is drawn from the whole replay.
+The positive counts as having the anchor's return: by default it comes from the anchor's segment.
+The negative is drawn from the whole replay.
 """
 
 import chex
@@ -25,16 +25,17 @@ def make_return_contrast(parts: task.AgentParts, config: AgentConfig) -> task.Au
       parts: of the agent; the loss trains phi on the samples that `parts.contrast_rule` describes.
       config: of the agent, with discriminator and loss in `return_contrast`.
     """
-    own = config.return_contrast
+    contrast = config.return_contrast
     network = discriminator.Discriminator(
-        own.discriminator_hidden,
-        own.discriminator_input,
-        own.discriminator_layers,
+        contrast.discriminator_hidden,
+        contrast.discriminator_input,
+        contrast.discriminator_layers,
     )
-    # What accelerators fuse leaves a rounding error where two components are equal. On the CPU the
-    # difference is 0 (tested); other numbers keep their sign there, and finished runs their bits.
+    # Accelerators fuse operations, which leaves a rounding error where two components are equal. On
+    # the CPU the difference is exactly 0 (tested), so the CPU keeps the plain derivative, and
+    # finished runs keep their bits.
     network_on_device = network.clone(rounds_ties=True)
-    error = _ERRORS[own.loss]
+    error = _ERRORS[contrast.loss]
 
     def init(key: chex.PRNGKey) -> types.Params:
         pair = jnp.zeros((1, parts.phi_size))

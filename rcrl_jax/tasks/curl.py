@@ -5,7 +5,8 @@
     key      another shift -> momentum copies of both    another crop -> the agent's target encoder
     logit    0.1 query W key                             query W key
 
-Key i is the positive of query i. The codebases differ in these points, and both are followed.
+Key i is the positive of query i. The two codebases differ in these points; we follow each on its
+benchmark.
 """
 
 import chex
@@ -21,14 +22,14 @@ from rcrl_jax.tasks import task
 
 
 def make_curl(parts: task.AgentParts, config: AgentConfig) -> task.AuxiliaryTask:
-    """Makes CURL's task as of the family's codebase."""
+    """Makes CURL's task as in the codebase for the agent's family."""
     if config.family == "rainbow":
         return make_momentum_curl(parts, config.curl)
     return make_target_curl(parts)
 
 
 def make_momentum_curl(parts: task.AgentParts, config: CurlConfig) -> task.AuxiliaryTask:
-    """Makes CURL's task as on Atari, for an agent whose encoder is `params["params"]["encoder"]`.
+    """Makes CURL's task for Atari and an agent whose encoder is `params["params"]["encoder"]`.
 
     Args:
       parts: of the agent.
@@ -88,7 +89,7 @@ def make_momentum_curl(parts: task.AgentParts, config: CurlConfig) -> task.Auxil
 
 
 def make_target_curl(parts: task.AgentParts) -> task.AuxiliaryTask:
-    """Makes CURL's task as on DMControl."""
+    """Makes CURL's task for DMControl."""
 
     def init(key: chex.PRNGKey) -> types.Params:
         return {"bilinear": _init_bilinear(key, parts.psi_size)}
@@ -127,5 +128,5 @@ def info_nce(logits: jax.Array) -> jax.Array:
 
 
 def _accuracy(logits: jax.Array) -> jax.Array:
-    """Share of queries whose largest logit is that of their own key: `[N, N] -> []`."""
+    """Share of queries whose positive has the largest logit: `[N, N] -> []`."""
     return jnp.mean(jnp.argmax(logits, axis=1) == jnp.arange(len(logits)))

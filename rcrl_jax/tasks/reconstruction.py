@@ -13,8 +13,8 @@ from rcrl_jax.tasks import task
 def make_reconstruction(parts: task.AgentParts, config: SacConfig) -> task.AuxiliaryTask:
     """Makes the task for an agent.
 
-    The source uses the weight decay of its Adam optimiser, which adds the same term to the
-    gradient as half the squared norm of the decoder's parameters adds to the loss.
+    The source's Adam optimiser decays the decoder's weights. We add half the squared norm of the
+    decoder's parameters to the loss instead, which gives the same gradient.
     """
     decoder = sac.Decoder(config.filters, config.crop_size, 3 * config.frame_stack)
 

@@ -9,9 +9,9 @@ from rcrl_jax.tasks import task
 
 
 def makers(config: AgentConfig, extra: Mapping[str, task.TaskMaker]) -> dict[str, task.TaskMaker]:
-    """What makes an agent's tasks, by name: those that its configuration uses, then `extra`.
+    """The makers of an agent's tasks, by name: those that its configuration uses, then `extra`.
 
-    The weight of each is multiplied by the configuration's `auxiliary_weight`.
+    The weight of each task is multiplied by the configuration's `auxiliary_weight`.
     """
     chosen = {name: load(TASKS[name].make) for name in config.tasks_in_use}
     return {name: _scaled(make) for name, make in (chosen | dict(extra)).items()}

@@ -44,10 +44,10 @@ class UpdateView(NamedTuple):
     params: types.Params
     """The agent's online parameters; gradients reach them."""
     target_params: types.Params
-    """The agent's target parameters; of Dreamer and PlaNet the online ones."""
+    """The agent's target parameters; for Dreamer and PlaNet the online parameters."""
     psi: jax.Array
-    """[B, psi_size], `encode(params, batch.transitions.observation)`; of a world model the state at
-    the last frame of each window, a sample. Gradients reach params."""
+    """[B, psi_size], `encode(params, batch.transitions.observation)`; with a world model, a sample
+    of the state at the last frame of each window. Gradients reach params."""
     batch: types.Batch
     """Observations as the network reads them in this update: cropped, shifted or unchanged."""
     sampled: types.Batch
@@ -63,19 +63,19 @@ class AuxiliaryTask:
     Attributes:
       init: `key -> task_params`, the task's own parameters.
       loss: `(task_params, view, state, key) -> (scalar, metrics)`. Its gradient reaches
-        `task_params` and `view.params`, but neither the state nor targets of their own.
+        `task_params` and `view.params`, but not `state` or target parameters.
       weight: `constants -> scalar`, the weight of the loss; `auxiliary_weight` of the configuration
         multiplies it.
-      contrast_rule: how the contrastive samples are drawn that the loss reads as
-        `view.batch.contrast`; None for a task without them. The tasks of an agent share their
-        samples, with times if one asks for them.
+      contrast_rule: how the contrastive samples in `view.batch.contrast` are drawn; None for a task
+        that reads none. All tasks of an agent share the samples, which have times if one task
+        asks for them.
       whole_frames: whether `view.sampled.transitions.observation` must hold whole frames, for
         `AgentParts.augment`. Else it holds what the agent's own losses read.
-      encoded: observations that the loss has encoded for each transition, apart from the agent's
-        own and from contrastive samples; for the prediction of memory.
-      images: `(batch, sampled, key) -> tuple of observations [N, *obs]`. The agent encodes those of
-        all tasks at once and passes their psi as `view.psi_of_images`. `batch` and `sampled` are
-        those of the view; `key` is that of `loss`.
+      encoded: how many more observations a transition the loss encodes, besides those of the RL
+        loss and contrastive samples; only used to predict memory.
+      images: `(batch, sampled, key) -> tuple of observations [N, *obs]`. The agent encodes the
+        images of all tasks at once and passes their psi as `view.psi_of_images`. `batch` and
+        `sampled` are those of the view; `key` is that of `loss`.
       constants: `game -> constants`, a pytree of numbers that depend on the run's game.
       init_state: `(task_params, agent_params) -> state`, kept from update to update and not
         trained by gradients, for example a momentum network.
@@ -128,8 +128,8 @@ def needs_of(tasks: Mapping[str, AuxiliaryTask], parts: AgentParts) -> Needs:
     """What the tasks need together.
 
     Raises:
-      Incompatible: two tasks ask for different contrastive samples, or one asks for another number
-        of them than its anchors allow.
+      Incompatible: two tasks ask for different contrastive samples, or a task takes the RL batch as
+        anchors and asks for another number of samples.
     """
     rules = {name: task.contrast_rule for name, task in tasks.items()}
     asked = {name: rule for name, rule in rules.items() if rule is not None}

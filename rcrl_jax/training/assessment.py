@@ -61,7 +61,7 @@ class Assessor:
 
     def _assess(self, num_episodes: int, *, film: int) -> evaluation.Evaluation:
         fleet, plan, state = self._session.fleet, self._session.plan, self._session.state
-        # Metrics are checked only now and then, and discrete actions are finite in any case.
+        # Metrics are checked only once a period, and discrete actions are always finite.
         leaves = jax.tree.leaves(fleet.to_host(state.learner.params))
         if diverged := loop.not_finite(leaves):
             raise loop.NotFinite("a parameter", state.step, diverged)

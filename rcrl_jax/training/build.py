@@ -32,9 +32,9 @@ def environment_maker(
     Args:
       config: of the runs.
       runs: the runs.
-      backend: what simulates.
-      fleet: the runs that trained with them, if those are not `runs` alone: frames have the shape
-        of that fleet.
+      backend: the simulator.
+      fleet: all runs that trained together, if `runs` is only a part of them. Frames have the shape
+        that they have in that fleet.
 
     Raises:
       Unusable: unknown game or backend, or a backend without this observation.
@@ -55,8 +55,8 @@ def make_fleet(plan: Plan, rows: Sequence[int] | None = None) -> tuple[AgentEnvi
 
     Args:
       plan: the experiment.
-      rows: which of its runs are in the fleet, by their place in `plan.runs`; None means all. The
-        shapes of the agents are those of all runs.
+      rows: which runs are in the fleet, by their place in `plan.runs`; None means all. The agents
+        have the same shapes as in the fleet of all runs.
     """
     environment = plan.make_environment(evaluation.training_seeds(plan.seeds))
     try:
@@ -85,7 +85,7 @@ def assemble_fleet(
     constants = [agent.run_constants(run.game) for run in plan.runs]
     runs = types.RunSpec(
         np.asarray(num_valid_actions, np.int32),
-        jax.tree.map(lambda *of_runs: np.stack(of_runs), *constants),
+        jax.tree.map(lambda *by_run: np.stack(by_run), *constants),
     )
     seeds = plan.seeds
     if rows is not None:
@@ -98,8 +98,8 @@ def assemble_fleet(
 def choose_frame_store(choice: str, *, pixels: bool) -> str:
     """Where the replay stores frames: 'host' or 'device'.
 
-    States stay on the host: a batch of them is 100 KB, and a TPU would copy the states of all steps
-    in every update to gather it.
+    State vectors stay on the host: a batch of them is only 100 KB, and a TPU would copy the whole
+    store in every update to gather this batch.
 
     Args:
       choice: 'host', 'device' or 'auto', which is the device for pixels on an accelerator.

@@ -19,15 +19,15 @@ from rcrl_jax.runs.paths import RunPaths
 _MEAN, _EVALUATION, _RANGE, _TRAINING = "#0b5394", "#7ba6d0", "#e3ecf5", "#c3c6ca"
 _REFERENCES = {"random": "#666666", "human": "#741b47", "paper": "#cc0000"}
 _BINS = 20
-"""Parts of a training over each of which a mean curve averages episodes."""
+"""Number of equal parts of a training; each part is one point of a mean curve."""
 
 
 def draw_learning_curve(paths: RunPaths) -> None:
     """Draws `curve.png` from `metrics.jsonl` and `evaluations.jsonl` of one run.
 
-    It has the return of every evaluation episode, their mean and their 10-90 % range, the training
-    episodes behind them, and the published scores as dashed lines; the human score only if it does
-    not flatten the curve.
+    The picture shows the return of every evaluation episode, with mean and 10-90 % range; training
+    episodes in the background; and published scores as dashed lines. The human score is left out if
+    it would flatten the curve.
 
     Args:
         paths: the run's files.
@@ -62,7 +62,7 @@ def draw_mean_curve(
     Args:
         runs: the runs of one game and preset.
         total_steps: agent steps of each.
-        score: mean of the final evaluations and its standard error over seeds, None of one seed.
+        score: mean of the final evaluations, and standard error over seeds (None for one seed).
         lines: returns by their label, such as those of play without learning; drawn dashed.
         picture: the PNG to write.
 
@@ -110,10 +110,11 @@ def draw_mean_curve(
 def mean_returns(
     episodes: Sequence[Sequence[tuple[int, float]]], total_steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Means of the episodes that end in each twentieth of a training.
+    """Mean returns of the episodes that end in each twentieth of a training.
 
     Args:
-        episodes: `[R]`, of each run the step at which an episode ended, from 1 on, and its return.
+        episodes: `[R]`, for each run: the step at which each episode ended, from 1 on, and its
+            return.
         total_steps: of each run.
 
     Returns:
@@ -121,8 +122,8 @@ def mean_returns(
     """
     edges = np.linspace(0, total_steps, _BINS + 1)
     sums, counts = np.zeros((2, len(episodes), _BINS))
-    for run, own in enumerate(episodes):
-        ended, returns = np.array(own, np.float64).reshape(-1, 2).T
+    for run, run_episodes in enumerate(episodes):
+        ended, returns = np.array(run_episodes, np.float64).reshape(-1, 2).T
         part = np.clip(np.searchsorted(edges, ended) - 1, 0, _BINS - 1)
         np.add.at(sums[run], part, returns)
         np.add.at(counts[run], part, 1)

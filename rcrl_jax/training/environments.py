@@ -1,6 +1,6 @@
-"""What can be played: one entry a benchmark, from its games to the maker of its environments.
+"""What can be played: one entry for each benchmark, with its games, presets and environments.
 
-`OWN` is the entry of all games that are no benchmark's; see `envs/gymnasium_games.py`.
+`OWN` is the entry of all other games, which users bring; see `envs/gymnasium_games.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,28 +17,28 @@ from rcrl_jax.envs import atari, dmc, minatar
 from rcrl_jax.envs.protocol import EnvironmentSpec, VectorEnvironment
 
 DMC_STEPS = 500_000
-"""Environment steps of a run on DMControl, unless a user chooses."""
+"""Default length of a run on DMControl [environment steps]."""
 
 
 class Environment(NamedTuple):
     """One benchmark.
 
     Attributes:
-        games: its games or tasks.
-        backends: what may simulate them.
+        games: the games or tasks.
+        backends: the simulators to choose from.
         presets_of: game -> the presets that train on it, by name.
-        check: (configuration, game, backend) -> raises ValueError unless they go together.
+        check: (configuration, game, backend) -> None; raises ValueError if they do not fit.
         make: (configuration, games, runs of each game, backend, games of the whole fleet, seeds
             `[R, E]`) -> the environments of R runs, game by game, E of each run.
         spec: (configuration, games) -> the spec of these environments, with the largest action set
             that they may have.
         action_repeat: (game, configuration) -> environment steps of an agent step.
-        steps: configuration -> environment steps of a run, unless a user chooses.
-        eval_episodes: episodes of the final evaluation, unless a user chooses.
-        fields_of: (configuration, game) -> the fields that follow from the game's observations,
-            unless a user chooses.
+        steps: configuration -> default length of a run [environment steps].
+        eval_episodes: default number of episodes of the final evaluation.
+        fields_of: (configuration, game) -> defaults of the fields that depend on the game's
+            observations.
         repeats: game -> whether equal seeds and actions give the same game.
-        why_not_drawn: game -> why people cannot watch it where agents read no frames; empty if
+        why_not_drawn: game -> if agents read no frames, why people cannot watch the game; empty if
             they can.
     """
 
@@ -59,7 +59,7 @@ class Environment(NamedTuple):
 
     @property
     def presets(self) -> Mapping[str, Config]:
-        """The presets by name, as they train on its first game."""
+        """The presets by name, as they train on the first game."""
         return self.presets_of((*self.games, "")[0])
 
 
@@ -130,7 +130,7 @@ _GYMNASIUM = "gymnasium"  # the backend
 
 
 def _own() -> Any:
-    """The module of games of one's own; late, because gymnasium takes half a second."""
+    """The module of users' own games; imported late, because gymnasium takes half a second."""
     from rcrl_jax.envs import gymnasium_games
 
     return gymnasium_games
@@ -223,11 +223,11 @@ OWN = Environment(
     repeats=lambda game: _own().probe(game).repeats,
     why_not_drawn=lambda game: _own().why_not_drawn(game),
 )
-"""Games of one's own; the name of one has a dot. A fleet plays one of them."""
+"""Users' own games, whose names contain a dot. A fleet plays only one such game."""
 
 
 def environment_of(config: Config, game: str) -> Environment:
-    """The benchmark of a run. Games of Atari and of MinAtar share names, so it takes both."""
+    """The benchmark of a run. Atari and MinAtar share names of games; the configuration decides."""
     if "." in game:
         return OWN
     if isinstance(config, MinAtarConfig):

@@ -16,8 +16,8 @@ from rcrl_jax.training.fleet import Fleet
 EnvironmentMaker = Callable[[np.ndarray], VectorEnvironment]
 
 # Called after every step with the observations acted on [R * E, C, *frame_shape], the actions
-# [R * E, *act], what followed, and which games it ended, [R * E] bool; what is played after the
-# first game of an environment does not count.
+# [R * E, *act], what followed, and which games the step ended, [R * E] bool. Only the first game of
+# each environment counts.
 Watcher = Callable[[np.ndarray, np.ndarray, AgentStep, np.ndarray], None]
 
 _TRAINING_SEEDS, _EVALUATION_SEEDS = 0, 1  # keep them apart
@@ -31,9 +31,10 @@ class Film(NamedTuple):
     shows: Callable[[], VectorEnvironment] | None  # see `VectorEnvironment.shows`
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        """The frames to watch, one by one: those of the game played again, where it shows others.
+        """Yields the frames to watch.
 
-        A long game takes gigabytes in colour, so these frames are not kept.
+        If people watch other frames than the agent reads, the game is played again to make them. A
+        long game in colour takes gigabytes, so these frames are not kept.
         """
         if self.shows is None:
             yield from self.frames
@@ -86,19 +87,19 @@ def evaluate(
     with its return so far. The result depends only on the parameters, the seeds, `agent_steps`, and
     which games are played.
 
-    The games of an evaluation are numbered; the evaluations of a training run play those from 0 on.
-    Games are played in groups of `GAMES_AT_ONCE`. So calls that split the numbers at multiples of
-    it play the same games as one call.
+    The games of an evaluation are numbered; evaluations during training start at game 0. Games are
+    played in groups of `GAMES_AT_ONCE`. So calls that split the numbers at multiples of
+    `GAMES_AT_ONCE` play the same games as one call.
 
     Args:
       params: agent parameters, leading axis R.
       fleet: acts for the R runs.
       make_environment: makes the environments.
       agent_steps: how long the runs have trained.
-      games: their numbers, E consecutive ones per run; the first is a multiple of
+      games: numbers of the games of each run, E consecutive ones; the first is a multiple of
         `GAMES_AT_ONCE`.
-      policy_name: as of `Agent.act`.
-      film: how many runs, the first ones, keep a film of their first game.
+      policy_name: as in `Agent.act`.
+      film: the first `film` runs keep a film of their first game.
       before_step: called before every step; an exception in it ends the evaluation.
       after_step: called after every step.
 
@@ -129,14 +130,14 @@ def evaluate(
     )
 
 
-# Games of a run that are played at the same time. Another number changes scores, because the random
-# actions of a game depend on its place among them. With more games, more emulators wait for the
-# longest game.
+# Games of a run that are played at the same time. Another number would change scores, because the
+# random actions of a game depend on its place in the group. With more games, more emulators wait
+# for the longest game.
 GAMES_AT_ONCE = 10
 
 
 class _Players(NamedTuple):
-    """The runs that act: all at first."""
+    """The runs that still act; at first, all."""
 
     rows: np.ndarray  # [n], which of the R runs
     fleet: Fleet  # of these n
@@ -146,15 +147,15 @@ class _Players(NamedTuple):
     def act(
         self, stacks: np.ndarray, *counters: int, policy_name: str
     ) -> tuple[np.ndarray, "_Players"]:
-        """Actions `[R, N, *act]`, 0 of runs that do not act; arguments as of `Fleet.act`.
+        """Actions `[R, N, *act]`, 0 for runs that do not act; arguments as in `Fleet.act`.
 
         Raises:
           FloatingPointError: an action is not finite.
         """
         runs = len(stacks)
-        own = stacks if len(self.rows) == runs else stacks[self.rows]
+        acting = stacks if len(self.rows) == runs else stacks[self.rows]
         chosen, memory = self.fleet.act(
-            self.params, own, self.memory, *counters, policy_name=policy_name
+            self.params, acting, self.memory, *counters, policy_name=policy_name
         )
         chosen = np.asarray(chosen)[: len(self.rows)]
         if not np.isfinite(chosen).all():
@@ -164,14 +165,14 @@ class _Players(NamedTuple):
         return actions, self._replace(memory=memory)
 
     def after(self, ended: np.ndarray) -> "_Players":
-        """The players once episodes `[R, N] bool` have ended, which they then forget."""
+        """The players after episodes `[R, N] bool` have ended: their memory starts over."""
         return self._replace(memory=self.memory._replace(is_first=ended[self.rows]))
 
     def without(self, done: np.ndarray) -> "_Players":
-        """Drops runs `[R] bool` that are done, once they are half of those that act.
+        """Drops runs `[R] bool` that are done, once they are half of the runs that act.
 
-        So a few long games do not keep a large fleet at work. As each number of runs is compiled
-        once, it is halved, rounded up, and some of the runs that are done may fill it.
+        So a few long games do not keep a large fleet busy. Each fleet size is compiled once, so the
+        size is only halved, rounded up. If that leaves room, some runs that are done stay.
         """
         done = done[self.rows]
         size = len(done)

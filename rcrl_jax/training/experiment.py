@@ -30,7 +30,7 @@ from rcrl_jax.training.recording import Recording
 from rcrl_jax.training.session import LoopState, Session
 
 Say = Callable[[str], None]
-_FEW = 2  # runs that are reported one by one; of more, a line a game
+_FEW = 2  # up to this many runs are reported one by one; more, in one line a game
 
 
 class Interrupted(Exception):
@@ -59,8 +59,8 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
     Raises:
       ImportError: the environments' backend is not installed.
       Incompatible: the configuration, its tasks and the environments do not work together.
-      WorkdirMismatch, InUse, Damaged: the work directory is another's, in use or damaged.
-      Interrupted, SimulatorFailed: the same call resumes.
+      WorkdirMismatch, InUse, Damaged: the work directory holds another run, is in use or damaged.
+      Interrupted, SimulatorFailed: training stopped; the same call resumes it.
       Diverged, NotReproduced: training cannot go on.
       VideoFailed: there is no ffmpeg, or it failed; the scores are written.
       NotTracked: W&B is asked for and cannot be used.
@@ -133,7 +133,7 @@ def _report(plan: Plan, say: Say) -> list[float]:
     Prints the scores even if the disk is read-only.
 
     Raises:
-      Damaged: the files of a run are at odds with one another.
+      Damaged: the files of a run contradict each other.
       OSError: a file cannot be read.
     """
     found = [records.read_result(paths.directory) for paths in plan.paths]
@@ -149,10 +149,10 @@ def _report(plan: Plan, say: Say) -> list[float]:
         except OSError as error:
             say(f"warning: the curve cannot be drawn: {error}")
     if len(plan.runs) > _FEW:
-        of_games: dict[str, list[float]] = {}
+        by_game: dict[str, list[float]] = {}
         for run, mean in zip(plan.runs, means, strict=True):
-            of_games.setdefault(run.game, []).append(mean)
-        say(reference.fleet_comparison(plan.preset, of_games))
+            by_game.setdefault(run.game, []).append(mean)
+        say(reference.fleet_comparison(plan.preset, by_game))
     else:
         for run, scores, mean in zip(plan.runs, found, means, strict=True):
             behind = recorder.sample_size(scores)
@@ -221,9 +221,9 @@ def _tracked(plan: Plan, say: Say) -> contextlib.AbstractContextManager[tracking
 
 
 def _faster_batching(session: Session) -> str | None:
-    """A line about `vmap`, for fleets on a CPU that gain by it and were not told how to compute.
+    """A line that recommends `vmap`, for fleets of Rainbow on a CPU with `--batching=auto`.
 
-    SAC gains nothing from states, and computes longer from pixels.
+    With `vmap`, SAC is as fast from states and slower from pixels.
     """
     plan, fleet = session.plan, session.fleet
     follow_one_another = jax.default_backend() == "cpu" and fleet.num_runs > fleet.num_devices
@@ -292,7 +292,7 @@ def _start_or_resume(session: Session, store: CheckpointStore) -> records.Record
 
 
 def _is_trained(saved: Checkpoint, agent: Agent, total_steps: int) -> bool:
-    """Whether only the final evaluation is left, for which the replay is not rebuilt."""
+    """Whether only the final evaluation is left, which needs no replay."""
     due = agent.schedule.due(total_steps) if agent.schedule.before_action else 0
     return saved.step == total_steps and saved.early_updates == due
 
@@ -328,7 +328,7 @@ def _frames_like(session: Session) -> np.ndarray:
 
 
 def _make_progress(session: Session) -> Progress:
-    """Leaves out of the rate steps without updates, and what is compiled after them."""
+    """Progress whose rate leaves out steps before the first updates, and their compilation."""
     start, schedule = session.state.step, session.fleet.agent.schedule
     measured_from = max(start, schedule.learn_start) + 3 * schedule.update_period
     return Progress(session.plan.total_steps, start=start, measured_from=measured_from)
@@ -336,7 +336,7 @@ def _make_progress(session: Session) -> Progress:
 
 @dataclasses.dataclass
 class _Saves:
-    """Saves checkpoints of a session, and the state of one that diverges."""
+    """Saves checkpoints of a session, and the state of a session that diverges."""
 
     session: Session
     recording: Recording
@@ -401,8 +401,8 @@ class _Saves:
         except loop.NotFinite as stop:
             plan, state = self.session.plan, self.session.state
             kept = plan.workdir / "diverged"
-            # The first state is kept: a repetition diverges at the same step, and after the last
-            # step it has no replay to save.
+            # The first saved state is kept. A repetition diverges at the same step, and after the
+            # last step a repetition has no replay to save.
             if state.step not in kept_steps(kept):
                 with contextlib.closing(CheckpointStore(kept, self.session.say)) as store:
                     store.save(self._snapshot())

@@ -24,13 +24,14 @@ class Fleet:
     """An agent's functions over R runs.
 
     A run depends only on its own seed and `RunSpec`. Its keys are derived from the seed and from
-    counters. On a CPU with `map` its result is the same, bit for bit, in every fleet of one agent,
-    interrupted or not; an agent has as many actions as the largest set of its fleet.
+    counters. On a CPU with `map`, the result of a run is the same, bit for bit, in every fleet of
+    the same agent, interrupted or not. (An agent has as many actions as the largest action set in
+    its fleet.)
 
-    When the number of devices does not divide R, the last run is repeated until it does: R' rows.
-    What stays on the devices has all R' rows, because cutting them would gather all rows on one
-    device; callers take the first R of `act` and `update`. `embed`, `compare` and `to_host` return
-    R rows on the host.
+    If the number of devices does not divide R, the last run is repeated until it does: R' rows.
+    Arrays on the devices have all R' rows, because cutting them would gather all rows on one
+    device. So callers take the first R rows of `act` and `update`. `embed`, `compare` and `to_host`
+    return R rows on the host.
     """
 
     def __init__(
@@ -48,9 +49,9 @@ class Fleet:
           agent: the functions of one run.
           seeds: `[R]`, one per run.
           runs: what differs between the runs; every array has the leading axis R.
-          batching: 'map' or 'vmap'; 'auto' takes 'map' on the CPU, where a run then equals the run
-            alone bit for bit, and otherwise what `Resources.batches_over_runs` says.
-          devices: the devices that share the runs; None means only the first one. A single one
+          batching: 'map' or 'vmap'. 'auto' takes 'map' on the CPU, so that a run in a fleet equals
+            the run alone bit for bit; elsewhere `Resources.batches_over_runs` decides.
+          devices: the devices that share the runs; None means only the first one. A single device
             must be JAX's default device.
 
         Raises:
@@ -101,13 +102,12 @@ class Fleet:
 
         Args:
           params: agent parameters of this fleet.
-          stacks: `[R, N, C, *frame_shape]`, N stacks of whole frames per run. The device brings
-            them into the network's layout, because at 130 runs a host would need a quarter of the
-            loop's time for it.
-          memory: of `init_memory`, or from the last step.
-          *counters: integers that fix the noise, the agent steps of the run first; equal counters
-            draw equal noise.
-          policy_name: as of `Agent.act`.
+          stacks: `[R, N, C, *frame_shape]`, N stacks of whole frames per run. The device converts
+            them to the network's layout; at 130 runs, the conversion would take the host a quarter
+            of the loop's time.
+          memory: from `init_memory` or the last step.
+          *counters: integers that determine the noise; the first is the agent steps of the run.
+          policy_name: as in `Agent.act`.
 
         Returns:
           `[R', N, *act]`, and the next memory, as if no episode had ended.
@@ -135,7 +135,7 @@ class Fleet:
           state: learner states of this fleet.
           batch: as the replay returns it, leading axis R; observations are arrays on the host or
             references to frames on the device.
-          kind: for which the batch was drawn; see `Schedule.kind`.
+          kind: the kind of update that the batch was drawn for; see `Schedule.kind`.
 
         Returns:
           The new learner states, and the result of the update, leading axis R'.
@@ -143,7 +143,7 @@ class Fleet:
         return self.programs.update[kind](*self.update_arguments(state, batch))
 
     def update_arguments(self, state: types.LearnerState, batch: types.Batch) -> tuple[Any, ...]:
-        """Arguments of each of `programs.update`, which can also be lowered and compiled with them.
+        """Arguments of the functions `programs.update`, for calling, lowering or compiling them.
 
         Args:
           state: learner states of this fleet, or their shapes.
@@ -178,14 +178,14 @@ class Fleet:
         )
 
     def part(self, rows: np.ndarray, tree: Any) -> tuple["Fleet", Any]:
-        """A fleet of some of the runs, with what its devices hold for them.
+        """A fleet of some of the runs, with their rows of a tree.
 
         Args:
           rows: `[n]`, which runs.
-          tree: results of this fleet, as parameters or the state of a memory.
+          tree: results of this fleet, such as parameters or the state of a memory.
 
         Returns:
-          The fleet of n runs, and the rows of `tree` on its devices.
+          The fleet of n runs, and the rows of `tree` on the new fleet's devices.
         """
         specs = jax.tree.map(lambda x: x[rows], self._specs)
         seeds = [self.seeds[row] for row in rows]
@@ -202,8 +202,8 @@ class Fleet:
     def zeros(self, shape: Sequence[int], dtype: Any) -> jax.Array:
         """A device array `[R', *shape]` of zeros, R' with the copies, sharded like the runs."""
         full = (self.num_runs + self._copies, *shape)
-        # On one device an array with a sharding differs from the others, which have none: programs
-        # would be compiled for their first call and again for what it returns.
+        # On one device, other arrays have no sharding. With one here, programs would compile twice:
+        # for their first call, and for the arrays that it returns.
         sharding = self._sharding if self.num_devices > 1 else None
         return jax.jit(lambda: jnp.zeros(full, dtype), out_shardings=sharding)()
 
@@ -232,7 +232,7 @@ class Programs(NamedTuple):
 
 @functools.lru_cache(maxsize=8)
 def _programs(agent: Agent, batching: str, mesh: jax.sharding.Mesh) -> Programs:
-    """Cached, so that fleets of one agent share what is compiled, as training and analysis do."""
+    """Cached, so that fleets of the same agent share compiled programs."""
     over_runs = functools.partial(_over_runs, batching=batching, mesh=mesh)
 
     def init(run, key_data, initial):
@@ -320,7 +320,7 @@ def _over_runs(
                 return function(*resolve_references(run_arguments, run_frames[None], 0))
 
             return jax.vmap(with_frames, in_axes=(0, *axes))(frames, *arguments)
-        # On the CPU alone a run's bits must not depend on the number of runs.
+        # Only on the CPU, the bits of a run must not depend on the number of runs.
         number = runs_here if mesh.devices.flat[0].platform == "cpu" else None
         return _one_after_the_other(function, number, arguments, shared, in_place, frames)
 
@@ -341,39 +341,39 @@ def _over_runs(
     return sharded
 
 
-# Disables the XLA pass that would move what depends on the batch alone out of an update's inner
-# loop. The code outside that loop is compiled differently for different R.
+# Disables the XLA pass that would move code that depends only on the batch out of an update's inner
+# loop. Code outside that loop is compiled differently for different R.
 _LOOP_OPTIONS = {"xla_disable_hlo_passes": "while-loop-invariant-code-motion"}
 
 
 def _one_after_the_other(function, runs_here, arguments, shared, in_place, frames):
     """Calls `function` for each run in a loop; writes results in place where possible.
 
-    If `runs_here` is None, the loop has a length that XLA knows: the host of a GPU then need not
-    read a condition before each run. Else each call is compiled apart from what is around it.
+    If `runs_here` is None, XLA knows the length of the loop, so the host of a GPU need not read a
+    condition before each run. Otherwise each call is compiled apart from the code around it.
     """
 
-    # Traced once, although its shapes are asked for before its results are.
+    # With `jit`, the function is traced once for its shapes and its results.
     function = jax.jit(function, inline=True)
 
     def row(tree, i):
         return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i, keepdims=False), tree)
 
     def arguments_of(i):
-        own = [
+        rows = [
             argument if k in shared else row(argument, i) for k, argument in enumerate(arguments)
         ]
-        return own if frames is None else resolve_references(own, frames, i)
+        return rows if frames is None else resolve_references(rows, frames, i)
 
     def call(i, results):
-        own = arguments_of(i)
+        rows = arguments_of(i)
         if in_place is not None:
-            # Read once, before it is written: otherwise XLA for GPUs copies it whole.
-            own[in_place] = jax.lax.optimization_barrier(row(results[0], i))
+            # Read once, before it is written: otherwise XLA for GPUs copies the whole array.
+            rows[in_place] = jax.lax.optimization_barrier(row(results[0], i))
         if runs_here is None:
-            new = function(*own)
+            new = function(*rows)
         else:
-            new = _compiled_apart(function, own, runs_here, in_place, blank)
+            new = _compiled_apart(function, rows, runs_here, in_place, blank)
         return jax.tree.map(
             lambda all_, one: jax.lax.dynamic_update_index_in_dim(all_, one, i, 0), results, new
         )
@@ -390,7 +390,7 @@ def _one_after_the_other(function, runs_here, arguments, shared, in_place, frame
 
 
 def _compiled_apart(function, arguments, runs_here, in_place, blank):
-    """Calls `function`, whose code then is the same for every number of runs.
+    """Calls `function` so that its compiled code is the same for every number of runs.
 
     A run alone must equal, bit for bit, the same run in a fleet on the CPU. `lax.map` does not
     ensure this: XLA unrolls a one-iteration loop, drops the slice of an array with one row, and
@@ -399,8 +399,8 @@ def _compiled_apart(function, arguments, runs_here, in_place, blank):
     the body of an inner loop of one iteration; XLA knows neither the condition nor the number of
     iterations at compile time, and does not fuse across the border of a branch or a loop.
     (`_LOOP_OPTIONS` keeps that code within the inner loop. An `optimization_barrier` is not enough:
-    XLA on the CPU removes it before fusion.) XLA copies what a branch returns; a loop may replace
-    what it carries in place.
+    XLA on the CPU removes it before fusion.) XLA copies the results of a branch; a loop may update
+    its carry in place.
     """
     if in_place is None:
         return jax.lax.cond(runs_here > 0, lambda own: function(*own), lambda _: blank, arguments)

@@ -1,4 +1,4 @@
-"""What the runs of a game have gained: their scores beside play that learned nothing."""
+"""What the runs of a game have gained: their scores, compared with play without learning."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -27,27 +27,28 @@ def report(plan: Plan, say: Callable[[str], None] = words.say) -> None:
       Damaged: a run's scores or metrics are damaged.
       OSError: a file cannot be read or written.
     """
-    of_runs = _measure(plan)
+    measured = _measure(plan)
     for game in dict.fromkeys(run.game for run in plan.runs):
         rows = [row for row, run in enumerate(plan.runs) if run.game == game]
-        seeds = [of_runs[row] for row in rows]
-        own = [plan.paths[row] for row in rows]
+        seeds = [measured[row] for row in rows]
+        paths = [plan.paths[row] for row in rows]
         gained = over_seeds(seeds)
-        folder = own[0].directory.parent
+        folder = paths[0].directory.parent
         described = {
             "agent_steps": plan.total_steps,
             **gained,
-            "runs": {path.directory.name: one for path, one in zip(own, seeds, strict=True)},
+            "runs": {path.directory.name: one for path, one in zip(paths, seeds, strict=True)},
         }
         files.write_json_atomically(folder / "gain.json", files.to_json_value(described))
         lines = {nulls.PLAYS[name]: gained[name]["mean"] for name in nulls.PLAYS}
-        curves.draw_mean_curve(own, plan.total_steps, gained["policy"], lines, folder / "gain.png")
-        say(f"picture in {folder / 'gain.png'}")
+        picture = folder / "gain.png"
+        curves.draw_mean_curve(paths, plan.total_steps, gained["policy"], lines, picture)
+        say(f"picture in {picture}")
         say(describe(plan.preset, game, plan.total_steps, gained))
 
 
 def _measure(plan: Plan) -> list[dict[str, Any]]:
-    """As `nulls.measure`, of all runs; shows progress."""
+    """`nulls.measure` for all runs, with a progress bar."""
     returns = np.array([records.read_scores(paths.scores)["returns"] for paths in plan.paths])
     environment, fleet = build.make_fleet(plan)
     environment.close()
@@ -76,9 +77,9 @@ def over_seeds(measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     Returns:
       `policy` and each kind of play: the mean over seeds of the mean return, with its standard
-      error over seeds, None of one seed; `best_null`, the kind with the largest mean; `gain`, the
-      mean over seeds of the difference to it, with its standard error; `standard_errors`, how many
-      of them the gain is, None where they are 0 or unknown.
+      error over seeds (None for one seed). `best_null`: the kind with the largest mean. `gain`: the
+      mean over seeds of `policy` minus `best_null`, with its standard error. `standard_errors`: the
+      gain divided by its standard error; None if that is 0 or unknown.
     """
     means = {
         name: np.array([one[name]["mean"] for one in measured]) for name in ("policy", *nulls.PLAYS)

@@ -2,7 +2,7 @@
 
 Equal seeds and equal actions give equal frames. So a checkpoint keeps actions instead of frames:
 one byte per step on Atari, a short vector on DMControl. A checksum of the frames that followed the
-actions shows whether the rebuilt ones are the same.
+actions shows whether the rebuilt frames are the same.
 """
 
 import numpy as np

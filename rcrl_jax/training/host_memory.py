@@ -32,18 +32,18 @@ def keep_freed_memory(*, large_blocks: bool) -> None:
     thousands of free pieces in a shared arena, and threads search them one at a time. A shared
     arena cuts an update of `rainbow` from 64 to 40 ms, and raises one of `rcrl` from 12 to 16 ms.
 
-    A thread's arena consists of heaps, and a heap goes back to the system when all of it is free,
-    whatever the threshold for trimming is. The padding prevents that. Without it, two of three runs
-    of `rcrl` began a new heap in each update, with 100,000 page faults and 9 to 15 steps a second.
-    With it there is less than one page fault and there are 17 steps a second (3,000 steps of Qbert,
-    AVX2, the other core in use).
+    A thread's arena consists of heaps. A heap goes back to the system when all of it is free,
+    independent of the threshold for trimming. The padding (`M_TOP_PAD`) prevents that. Without
+    padding, two of three runs of `rcrl` began a new heap in each update, with 100,000 page faults
+    and 9 to 15 steps a second. With padding there is less than one page fault an update and there
+    are 17 steps a second (3,000 steps of Qbert, AVX2, the other core in use).
 
-    Once more than the threshold for trimming is free at the end of the main arena, that goes back
-    to the system, too. So trimming is off: the largest threshold is 2 GiB, and updates of `slac`
-    free more.
+    The free end of the main arena goes back to the system, too, if it is larger than the threshold
+    for trimming. The largest threshold is 2 GiB, and updates of `slac` free more. So we switch
+    trimming off.
 
-    Call this function before JAX starts its threads (`is_late`). Except on Linux with glibc it does
-    nothing.
+    Call this function before JAX starts its threads (`is_late`). The function acts only on Linux
+    with glibc.
 
     Args:
       large_blocks: whether an update allocates blocks above 64 MB.

@@ -10,14 +10,14 @@
     step t+1        act(t+1) dispatched                      .
                     sample the batch of update(t+1)          update(t) ends, act(t+1)
 
-The emulators and the sampling run on the CPU while the device updates. The host waits for
-nothing but the actions. This has a cost, which is the same on every backend and in every run: a
-batch is drawn before the transition of its own step is in the replay, and before the priorities of
-the last update are.
+The emulators and the sampling run on the CPU while the device updates. The host waits only for the
+actions. The cost is the same on every backend and in every run: a batch is drawn before the replay
+holds the transition of this step and the priorities of the last update.
 
-Where several updates are due at once, all but the last come before act(t), and each of them is
-yielded: a run can be saved between them. Agents that learn from their newest actions alone make the
-last update before act(t), too, and make the updates that are due after the last action.
+If several updates are due at a step, all but the last come before act(t). The loop yields after
+each of these early updates, so that a run can be saved between them. Agents that learn from their
+newest actions alone make the last update before act(t), too. They also make the updates that are
+due after the last action.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -53,9 +53,9 @@ class Step(NamedTuple):
 
     state: LoopState  # its learner is consumed by the next step: copy what must last
     outcome: AgentStep | None  # None before the action
-    # The update that was pending before this step: reading its result does not wait. None at the
-    # first step. Also None at an action that follows early updates, so that a step has one result
-    # to record, unless the schedule makes all updates before the action.
+    # The update before the newest one: reading its result does not wait. None if there is none. An
+    # action that follows early updates has None, too, unless the schedule makes all updates before
+    # the action.
     completed_update: types.Update | None
 
 
@@ -71,8 +71,8 @@ class NotFinite(Exception):
 def train(session: Session) -> Iterator[Step]:
     """Trains from the session's state to the plan's last step, yielding after each step.
 
-    Where several updates are due at a step, it also yields after each of them that comes before the
-    action. Before it yields, it puts the new state into the session.
+    Also yields after each early update of a step. Puts the new state into the session before each
+    yield.
 
     Raises:
       NotFinite: an action is not finite; it has not been sent to the environment.
@@ -98,7 +98,7 @@ def train(session: Session) -> Iterator[Step]:
 
         actions = np.asarray(actions)[: fleet.num_runs, 0]
         if diverged := not_finite([actions]):
-            # The update under way has consumed the learner of `state`: its successor is kept.
+            # The running update has consumed the learner of `state`: keep the new learner.
             session.state = state._replace(learner=learner)
             raise NotFinite("an action", step, diverged)
         environment.send(actions)
@@ -126,9 +126,8 @@ def _update(
 def _update_early(session: Session, beta: float) -> LoopState:
     """The state after one update before the action of a step.
 
-    Returns when the update before this one has ended, whose losses it fetches. So of the replay's
-    two buffers, the next draw fills the one that no update reads, and the device always has an
-    update to compute.
+    Fetches the losses of the previous update, and so waits until that update has ended. The next
+    draw then fills the buffer that no update reads. Meanwhile the device computes.
     """
     state = session.state
     kind = session.fleet.agent.schedule.kind(state.step, state.early_updates)

@@ -1,6 +1,6 @@
 """Nulls of a score: players that have learned nothing, in the same games.
 
-`uniform`: uniform actions. `constant`: always the same action, the best tried in ten games.
+`uniform`: uniform actions. `constant`: one action all the time, the best one in ten games.
 `untrained`: the agent before its first update.
 """
 
@@ -27,7 +27,7 @@ _DRAWN = 64  # constant actions of tasks with several components
 
 
 class Scripted(NamedTuple):
-    """Stands for a fleet whose agents know nothing: uniform actions, or always the same one."""
+    """Replaces a fleet: plays uniform actions, or one constant action for each run."""
 
     agent: Agent
     seeds: tuple[int, ...]  # [R]
@@ -46,7 +46,7 @@ class Scripted(NamedTuple):
         return Scripted(self.agent, seeds, self.num_valid_actions[rows], action), tree
 
     def init_memory(self, number: int) -> types.Memory:
-        """As `Fleet.init_memory`: nothing."""
+        """As `Fleet.init_memory`; the memory is empty."""
         return types.Memory((), np.ones((self.num_runs, number), bool))
 
     def act(
@@ -106,17 +106,17 @@ def count_games(fleet: Fleet, num_games: int) -> int:
 
 
 def measure(fleet: Fleet, returns: np.ndarray, play_games: Play) -> list[dict[str, Any]]:
-    """Compares the scores of agents with play that learned nothing, in the same games.
+    """Compares the scores of agents with play without learning, in the same games.
 
     Args:
       fleet: the agents.
-      returns: `[R, E]`, theirs in the games that `play_games` plays.
-      play_games: plays.
+      returns: `[R, E]`, of the agents in the games that `play_games` plays.
+      play_games: plays the games.
 
     Returns:
       For each run: the mean return of `policy`, `uniform`, `constant` and `untrained`, each with
-      its standard error; the constant action; the best null, and the difference to it, game by
-      game.
+      its standard error; the constant action; the best null; and the mean difference of `policy`
+      and the best null over games, with its standard error.
     """
     num_games = returns.shape[1]
     tried = _constant_players(fleet)
@@ -133,7 +133,7 @@ def measure(fleet: Fleet, returns: np.ndarray, play_games: Play) -> list[dict[st
     return [
         {
             "episodes": num_games,
-            **_compare({name: of_runs[run] for name, of_runs in played.items()}),
+            **_compare({name: by_run[run] for name, by_run in played.items()}),
             "constant_action": constant[run],
         }
         for run in range(fleet.num_runs)
@@ -143,13 +143,13 @@ def measure(fleet: Fleet, returns: np.ndarray, play_games: Play) -> list[dict[st
 def _compare(returns: Mapping[str, np.ndarray]) -> dict[str, Any]:
     plays = {name: with_error(values) for name, values in returns.items()}
     best = max(PLAYS, key=lambda name: plays[name]["mean"])
-    # Of each game: the same games are played.
+    # A paired difference, because all players play the same games.
     difference = with_error(returns["policy"] - returns[best])
     return {**plays, "best_null": best, "difference": difference}
 
 
 def describe(measured: Mapping[str, Any]) -> str:
-    """What `measure` returns of a run, in a line."""
+    """What `measure` returns for a run, in one line."""
     plays = ", ".join(f"{words} {plus_minus(measured[name])}" for name, words in PLAYS.items())
     difference = measured["difference"]
     sign = "+" if difference["mean"] >= 0 else ""
@@ -167,7 +167,7 @@ def plus_minus(estimate: Mapping[str, float | None], digits: int = 1) -> str:
 
 
 def with_error(sample: np.ndarray) -> dict[str, float | None]:
-    """Mean, and its standard error, None of a single number."""
+    """Mean, and its standard error, which is None for a single number."""
     error = None
     if len(sample) > 1:
         error = float(np.std(sample, ddof=1) / math.sqrt(len(sample)))
@@ -175,7 +175,7 @@ def with_error(sample: np.ndarray) -> dict[str, float | None]:
 
 
 def without_frames(make_environment: EnvironmentMaker) -> EnvironmentMaker:
-    """Environments for `Scripted`, which looks at no frame; those that render slowly are fast."""
+    """Environments that do not render, for `Scripted`, which reads no frames."""
 
     def make(seeds: np.ndarray) -> VectorEnvironment:
         environment = make_environment(seeds)
@@ -186,16 +186,16 @@ def without_frames(make_environment: EnvironmentMaker) -> EnvironmentMaker:
 
 
 def uniform_player(fleet: Fleet) -> Scripted:
-    """Takes uniform actions in place of a fleet."""
+    """A player with uniform actions, which replaces a fleet."""
     return Scripted(fleet.agent, fleet.seeds, fleet.num_valid_actions)
 
 
 def _constant_players(fleet: Fleet) -> list[Scripted]:
     candidates = [constant_actions(fleet.agent, valid) for valid in fleet.num_valid_actions]
-    # Runs with fewer actions repeat their last one while the others try theirs.
+    # Runs with fewer candidates repeat their last one.
     return [
         uniform_player(fleet)._replace(
-            action=np.stack([of_run[min(i, len(of_run) - 1)] for of_run in candidates])
+            action=np.stack([actions[min(i, len(actions) - 1)] for actions in candidates])
         )
         for i in range(max(map(len, candidates)))
     ]

@@ -32,7 +32,7 @@ class Plan:
     Attributes:
       preset: the preset's name.
       config: its configuration.
-      runs: the runs of the fleet, those of one game side by side.
+      runs: the runs of the fleet, sorted by game.
       total_steps: agent steps of each run.
       workdir: where everything is written.
       eval_episodes: episodes of the final evaluation.
@@ -45,11 +45,11 @@ class Plan:
       batching: how the fleet computes, see `Fleet`.
       num_devices: how many devices share the runs.
       frame_store: 'host' or 'device'.
-      observe: called at the start, every `observe_period` agent steps and at the last one, before
-        the checkpoint of that step. Agents that learn before they act still update after the last
-        one. A resumed run may call it again for the same step.
+      observe: called at the start, every `observe_period` agent steps and after the last one,
+        before the checkpoint of that step. Agents that learn before they act update once more after
+        the last call. A resumed run may repeat the call for a step.
       observe_period: agent steps.
-      backend: what simulates, as manifests name it; None if only the environments know.
+      backend: the simulator, as manifests name it; None if only the environments know.
       init_from: whose parameters the runs start from; None means random ones.
       arm: what tables call these runs; None for the preset and the fields in which they differ.
     """

@@ -29,10 +29,10 @@ from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan
 from rcrl_jax.training.session import Session
 
-_BYTES_A_SLOT = 80  # of a replay without its frames: stack, action, window, segments, sum tree
+_BYTES_A_SLOT = 80  # of a replay, without frames: stack, action, window, segments, sum tree
 _BYTES_A_RUN = 16 * 2**20  # emulator, history, records
 _PRIORITY_BYTES = 8  # of a slot, in a checkpoint
-_COMPRESSED = 0.3  # size of a logged frame by that of the raw one; 0.03 to 0.28 on the six tasks
+_COMPRESSED = 0.3  # size of a logged frame / size of a raw frame; 0.03 to 0.28 on the six tasks
 _RECORD_BYTES_A_RUN = 32 * 2**20  # on disk: metrics twice, evaluations, curve, video
 _LONG_S = 1.0  # an update that takes longer is timed once
 
@@ -75,7 +75,7 @@ def predict_memory(
     host += 2 * runs * total_steps * _bytes(agent.action)  # the history, and its copy to save
     limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
     if limit is not None:
-        host += 2 * states * fleet.num_devices  # the learner's copy to save, and JAX's own of it
+        host += 2 * states * fleet.num_devices  # our copy of the learner for saving, and JAX's copy
     if frame_store == "host":
         host += _frame_bytes(agent, runs, math.prod(agent.observations.stored.stored_shape))
     available = available_bytes()
@@ -85,16 +85,16 @@ def predict_memory(
 
 
 def available_bytes(root: pathlib.Path = pathlib.Path("/")) -> int:
-    """Free memory of the machine, or what limits of this process or its control groups leave.
+    """Free memory of the machine, within the limits of this process and its control groups.
 
-    Containers and cluster managers set such limits. What caches files in a group can be freed.
+    Containers and cluster managers set such limits. A group's cache of files counts as free.
 
     Args:
       root: where `proc` and `sys` are.
     """
     free = psutil.virtual_memory().available
     most, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if most != resource.RLIM_INFINITY:  # of `ulimit -v`, beyond which XLA aborts
+    if most != resource.RLIM_INFINITY:  # set by `ulimit -v`; XLA aborts beyond it
         free = min(free, most - psutil.Process().memory_info().vms)
     for group in pools.control_groups("memory", root):
         limit_file, used_file, prefix = "memory.max", "memory.current", ""
@@ -110,14 +110,14 @@ def available_bytes(root: pathlib.Path = pathlib.Path("/")) -> int:
 
 
 def predict_update_memory(fleet: Fleet, frame_store: str) -> int:
-    """Bytes that an update needs on each device: its arguments and what it computes.
+    """Bytes that an update needs on each device, for its arguments and results.
 
     Args:
       fleet: the runs.
       frame_store: 'host' or 'device', where frames will be stored.
     """
     agent, runs = fleet.agent, math.ceil(fleet.num_runs / fleet.num_devices)
-    states = jax.eval_shape(fleet.init)  # overwritten by the new ones
+    states = jax.eval_shape(fleet.init)  # the update overwrites them
     gradients = states.params
     at_once = 1 if fleet.batching == "map" else runs
     batch = max(_bytes(batch_shapes(agent, runs, frame_store, kind)) for kind in agent.replay.kinds)
@@ -129,18 +129,18 @@ def predict_update_memory(fleet: Fleet, frame_store: str) -> int:
 
 
 def fleet_of(plan: Plan, spec: EnvironmentSpec) -> Fleet:
-    """A plan's fleet before there are environments; `spec` has the largest set of their actions."""
+    """A plan's fleet before there are environments; `spec` has their largest action set."""
     return build.assemble_fleet(plan, spec, np.full(len(plan.runs), spec.max_num_actions))
 
 
 def check_resources(plan: Plan, spec: EnvironmentSpec) -> None:
     """Checks that a plan's fleet fits on the disk and in memory; makes and writes nothing.
 
-    What the runs have written already needs no more space.
+    Files that the runs have already written need no more space.
 
     Args:
       plan: the experiment.
-      spec: of its environments; its actions are the largest action set that they may have.
+      spec: of the environments, with the largest action set that they may have.
 
     Raises:
       Incompatible: the configuration, its tasks and the environments do not work together.
@@ -170,7 +170,7 @@ def forecast(session: Session) -> str:
 
 
 def updates_to_go(schedule: Schedule, step: int, made: int, total_steps: int) -> list[int]:
-    """Updates of each kind from agent step `step` on, of which `made` are made already."""
+    """Updates of each kind from agent step `step` on, less the `made` first ones."""
     counts = list(schedule.counts(step, total_steps))
     for number in range(made):
         counts[schedule.kind(step, number)] -= 1
@@ -180,7 +180,7 @@ def updates_to_go(schedule: Schedule, step: int, made: int, total_steps: int) ->
 def predict_disk(fleet: Fleet, total_steps: int, *, logs_steps: bool = False) -> int:
     """Bytes that a fleet's work directory needs: checkpoints, records and the log of frames.
 
-    While a checkpoint is written, the last two are still there.
+    The last two checkpoints stay while a third is written.
 
     Args:
       fleet: the runs.
@@ -189,15 +189,15 @@ def predict_disk(fleet: Fleet, total_steps: int, *, logs_steps: bool = False) ->
     """
     progress = total_steps * (_bytes(fleet.agent.action) + _PRIORITY_BYTES)
     learner = _bytes(jax.eval_shape(fleet.init))
-    of_a_run = 3 * progress + _RECORD_BYTES_A_RUN
+    run_bytes = 3 * progress + _RECORD_BYTES_A_RUN
     if fleet.agent.resources.logs_frames or logs_steps:
         layout = fleet.agent.observations.stored
-        of_a_run += int(total_steps * math.prod(layout.stored_shape) * _COMPRESSED)
-    return 3 * learner + fleet.num_runs * of_a_run
+        run_bytes += int(total_steps * math.prod(layout.stored_shape) * _COMPRESSED)
+    return 3 * learner + fleet.num_runs * run_bytes
 
 
 def _on_disk(plan: Plan) -> int:
-    """Bytes that a plan's runs have written of what `predict_disk` counts, or will delete."""
+    """Bytes of existing files that `predict_disk` counts, or that the runs will delete."""
     directory = plan.paths[0].checkpoints
     places = [plan.workdir / FRAME_LOG]
     places += [checkpoints.path_of(directory, step) for step in checkpoints.kept_steps(directory)]
@@ -240,7 +240,7 @@ def time_update(fleet: Fleet, batch: types.Batch, kind: int = 0) -> float:
 
 
 def describe(memory: MemoryNeeds, update_s: float, updates: int, now: datetime.datetime) -> str:
-    """One line for the user, before `updates` more updates."""
+    """One line for the user, when `updates` updates are left."""
     device = f" and {memory.device / 2**30:.1f} GiB on each device" if memory.device else ""
     to_go = datetime.timedelta(seconds=update_s * updates)
     return (
@@ -255,7 +255,7 @@ def _duration(time: datetime.timedelta) -> str:
 
 
 class _Shapes:
-    """A frame store without frames: it gives the shapes of stacks, or references to nothing."""
+    """A frame store without frames: returns shapes of stacks, or references without frames."""
 
     zero_slot = 1  # of a ring with one slot
 
@@ -295,7 +295,7 @@ def batch_shapes(agent: Agent, runs: int, frame_store: str, kind: int = 0) -> ty
 def empty_batch(agent: Agent, runs: int, frame_store: str, kind: int = 0) -> types.Batch:
     """A batch of zeros whose rewards, discounts and weights are 1; see `batch_shapes`.
 
-    Weights are of transitions alone.
+    Only transitions have weights.
     """
     zeros = jax.tree.map(
         lambda x: np.zeros(x.shape, x.dtype), batch_shapes(agent, runs, frame_store, kind)

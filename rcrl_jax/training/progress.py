@@ -20,8 +20,8 @@ class Progress(contextlib.AbstractContextManager):
     """Shows how far training is: a bar on a terminal, elsewhere a plain line every 30 seconds.
 
     Both count agent steps, or another unit, and show their rate, the time left and the last score.
-    The rate is a mean over all that was measured: where many updates follow many steps, a short
-    mean says nothing.
+    The rate is a mean over the whole measured time, because steps and updates may come in long
+    series, and a mean over a short time would be misleading.
     """
 
     def __init__(
@@ -38,8 +38,8 @@ class Progress(contextlib.AbstractContextManager):
         Args:
             steps: agent steps of the whole training.
             start: agent steps already done by the checkpoint that training continues from.
-            measured_from: agent steps after which speed and time left are measured, and shown: the
-                steps before train nothing, or compile.
+            measured_from: agent steps after which rate and time left are measured and shown;
+                earlier steps do not train, or compile.
             unit: what is counted instead of steps.
             file: where to show it; standard error if None.
         """
@@ -57,7 +57,7 @@ class Progress(contextlib.AbstractContextManager):
             console=console,
             auto_refresh=False,
             expand=True,
-            redirect_stdout=False,  # it may be a file
+            redirect_stdout=False,  # standard output may be a file
             get_time=time.monotonic,
         )
         self._task = self._bar.add_task("", total=steps, completed=start)
@@ -77,7 +77,7 @@ class Progress(contextlib.AbstractContextManager):
         Args:
             steps: agent steps since the last call.
             last_score: a score to show from now on, if there is a new one.
-            updates: how many updates before the next step are made, and how many are due.
+            updates: updates made before the next step, and updates due.
         """
         if last_score is not None:
             self._last_score = f", last score {last_score:.1f}"
@@ -93,7 +93,7 @@ class Progress(contextlib.AbstractContextManager):
             self._show()
 
     def _show(self) -> None:
-        """Shows the present state, if the terminal is still there: work goes on without it."""
+        """Shows the present state; ignores a terminal that is gone."""
         with contextlib.suppress(OSError):
             self._print()
 
@@ -150,7 +150,7 @@ def _has_room(file: TextIO) -> bool:
 
 
 class _Console(Console):
-    """A console with a cursor: a program that is killed would leave it hidden."""
+    """A console that never hides the cursor: a killed program would leave it hidden."""
 
     def show_cursor(self, show: bool = True) -> bool:
         return False

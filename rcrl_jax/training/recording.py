@@ -33,16 +33,16 @@ class Recording(contextlib.ExitStack):
         super().__init__()
         self._session = session
         plan, start, say = session.plan, session.state.step, session.say
-        of_each_run = [None] * len(plan.paths)
+        states = [None] * len(plan.paths)
         if written is not None:
-            of_each_run = [records.RecordState(*own) for own in zip(*written, strict=True)]
+            states = [records.RecordState(*values) for values in zip(*written, strict=True)]
         self._recorders = [
-            self.enter_context(RunRecorder(paths, resume_at=start or None, written=own, say=say))
-            for paths, own in zip(plan.paths, of_each_run, strict=True)
+            self.enter_context(RunRecorder(paths, resume_at=start or None, written=state, say=say))
+            for paths, state in zip(plan.paths, states, strict=True)
         ]
         old = [path for recorder in self._recorders for path in recorder.kept_old]
         if start < plan.total_steps:  # scores of a run whose last checkpoints are gone
-            results = [path for own in plan.paths for path in (own.scores, own.parameters)]
+            results = [path for run in plan.paths for path in (run.scores, run.parameters)]
             old += [files.set_aside(path, "old") for path in results if path.exists()]
         if old:
             more = f" and {len(old) - 1} more" if len(old) > 1 else ""
@@ -56,14 +56,14 @@ class Recording(contextlib.ExitStack):
     @property
     def written(self) -> records.RecordState:
         """What the runs' files hold."""
-        of_each_run = (recorder.written for recorder in self._recorders)
-        return records.RecordState(*map(np.stack, zip(*of_each_run, strict=True)))
+        states = (recorder.written for recorder in self._recorders)
+        return records.RecordState(*map(np.stack, zip(*states, strict=True)))
 
     def restore_deleted(self) -> None:
-        """Writes again what another program has deleted, and says so.
+        """Writes files again that another program has deleted, and says so.
 
         Raises:
-          OSError: one cannot be written.
+          OSError: a file cannot be written.
         """
         for recorder in self._recorders:
             recorder.restore_deleted()
@@ -110,9 +110,9 @@ class Recording(contextlib.ExitStack):
         step, early_updates = session.state.step, session.state.early_updates
         metrics = jax.tree.map(np.asarray, update.result.metrics)
         if early_updates:
-            of_all = {"early_updates": early_updates}
+            common = {"early_updates": early_updates}
         else:
-            of_all = {"steps_per_s": self._steps_per_s(step)}
+            common = {"steps_per_s": self._steps_per_s(step)}
         replay = agent.replay
         for run, recorder in enumerate(self._recorders):
             scalars = {name: float(value[run]) for name, value in metrics.items()}
@@ -123,7 +123,7 @@ class Recording(contextlib.ExitStack):
             if not (early_updates or agent.action.shape):
                 actions = session.history.newest(session.plan.record_period)[run]
                 scalars["most_frequent_action"] = np.bincount(actions).max() / len(actions)
-            scalars |= of_all
+            scalars |= common
             if replay.contrast_rule.number:
                 lengths = np.quantile(session.replay.segment_lengths(run), (0.1, 0.5, 0.9))
                 for percentile, length in zip((10, 50, 90), lengths, strict=True):
@@ -145,7 +145,8 @@ class Recording(contextlib.ExitStack):
     def record_evaluation(self, result: Evaluation, unseen: Sequence[Mapping[str, float]]) -> None:
         """Records one evaluation of each run.
 
-        Skips a run whose last record is this evaluation: a process wrote it and was killed.
+        Skips a run whose last record is this evaluation: an earlier process wrote it before it was
+        killed.
 
         Args:
           result: the games of the agents at this step.

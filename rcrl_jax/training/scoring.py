@@ -1,4 +1,4 @@
-"""Scores and films trained agents; writes to a directory of its own."""
+"""Scores and films trained agents; writes to a separate directory."""
 
 import dataclasses
 import os
@@ -41,18 +41,18 @@ class Request(NamedTuple):
     """What to score.
 
     Attributes:
-      workdir: where a training command writes, or has written; or the directory of one run that
-        keeps its final parameters.
+      workdir: the work directory of a training command, or the directory of one run that holds its
+        final parameters.
       games: games of the runs to score; None means all.
-      seeds: their seeds; None means all.
+      seeds: seeds of the runs to score; None means all.
       step: agent steps of the checkpoint; None means the newest.
-      backend: what simulates; None means the backend of training.
+      backend: the simulator; None means the backend of training.
       episodes: games per run; None means as many as in the final evaluation of training.
       first_episode: number of the first game, see `evaluation.evaluate`.
       film: whether to film the first game of each run.
       nulls: whether to play without learning, too, see `nulls`.
-      output: where results go; None means `runs/evaluate-<name>-<step>`, after the work directory,
-        or after preset, game and seed of a run that is played by its final parameters.
+      output: where results go; None means `runs/evaluate-<name>-<step>`. The name is that of the
+        work directory or, for final parameters, preset, game and seed.
     """
 
     workdir: pathlib.Path
@@ -157,16 +157,16 @@ def load(directory: str | os.PathLike, step: int | None = None) -> tuple[Plan, F
     """Trained agents, to play with or to analyse.
 
     Args:
-      directory: where a training command has written; or the directory of one run that keeps its
-        final parameters.
+      directory: the work directory of a training command, or the directory of one run that holds
+        its final parameters.
       step: agent steps of the checkpoint; None means the newest.
 
     Returns:
-      The plan of the runs, which makes their environments; their fleet; the agents' parameters,
-      leading axis R, on the devices.
+      The plan of the runs, which can make their environments; the fleet; and the agents'
+      parameters, leading axis R, on the devices.
 
     Raises:
-      Unusable: there is no such checkpoint, its backend is not known, or an agent has diverged.
+      Unusable: there is no such checkpoint, its backend is unknown, or an agent has diverged.
       ImportError: the backend is not installed, or does not render.
       OSError: a file cannot be read.
     """
@@ -175,7 +175,7 @@ def load(directory: str | os.PathLike, step: int | None = None) -> tuple[Plan, F
     environment, fleet = build.make_fleet(plan, rows)
     environment.close()
     _, params = _load(found, fleet, rows, step)
-    # Environments of `found.runs` alone; the fleet's shapes still count `found.trained_with`.
+    # Makes environments for `found.runs` only, with the shapes of the fleet that trained together.
     make_environment = build.environment_maker(
         found.config, found.runs, found.backend, found.trained_with
     )
@@ -186,7 +186,7 @@ def load(directory: str | os.PathLike, step: int | None = None) -> tuple[Plan, F
 def _plan_of(found: Trained, backend: str) -> Plan:
     """The plan of a work directory's training, maybe on another backend.
 
-    A run alone comes first in it, before those that trained with it.
+    The runs of the directory come first, then the runs that trained with them.
 
     Raises:
       Unusable: unknown game or backend, or a backend without this observation.
@@ -204,7 +204,7 @@ def _plan_of(found: Trained, backend: str) -> Plan:
 
 
 def _select(found: Trained, request: Request) -> list[int]:
-    """Places of the chosen runs among those of the work directory."""
+    """Places of the chosen runs in the list of runs of the work directory."""
     for flag, wanted, there in (
         ("games", request.games, list(dict.fromkeys(run.game for run in found.runs))),
         ("seeds", request.seeds, list(dict.fromkeys(run.seed for run in found.runs))),
@@ -223,7 +223,7 @@ def _select(found: Trained, request: Request) -> list[int]:
 def _load(
     found: Trained, fleet: Fleet, rows: Sequence[int], step: int | None
 ) -> tuple[Kept, types.Params]:
-    """A checkpoint and the fleet's agents in it; the newest one if `step` is None."""
+    """A checkpoint (the newest if `step` is None), and the parameters of the fleet's agents."""
     for attempt in range(_ATTEMPTS):
         kept = workdir.find_checkpoint(found, step)
         try:
@@ -253,7 +253,7 @@ def _read_agents(fleet: Fleet, kept: Kept, rows: Sequence[int], num_saved: int) 
 def _claim_output(
     found: Trained, rows: Sequence[int], kept: Kept, output: pathlib.Path | None
 ) -> list[RunPaths]:
-    """Makes the directories where the results of each run go; no scores are there yet."""
+    """Makes the directories for the results of each run; refuses those that hold scores."""
     run = found.runs[rows[0]]
     name = found.workdir.resolve().name
     if kept.is_parameters:
@@ -305,7 +305,7 @@ def _play(
     episodes: int,
     request: Request,
 ) -> tuple[evaluation.Evaluation, list[dict[str, Any] | None]]:
-    """The games, and each run's comparison with play that learned nothing, if asked for.
+    """Plays the games, and compares each run with play without learning if asked to.
 
     Shows progress, and ends at a signal.
     """
@@ -348,7 +348,7 @@ def _play(
 
 
 def _report(paths: RunPaths, described: dict[str, Any]) -> str:
-    """The comparison with published scores, and what it leaves out."""
+    """The comparison with published scores, and further results of the evaluation."""
     error = described["standard_error"]
     spread = "" if error is None else f", standard error {error:.1f}"
     lines = [

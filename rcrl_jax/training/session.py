@@ -16,18 +16,18 @@ from rcrl_jax.training.plan import Moment, Plan
 
 
 class LoopState(NamedTuple):
-    """All that the loop carries from step to step beside environment, replay and history."""
+    """What the loop carries from step to step besides environment, replay and history."""
 
     step: int  # agent steps taken
     learner: types.LearnerState  # leading axis R' (see `Fleet`)
     observation: np.ndarray  # [R, C, *frame_shape], to act on next
-    pending_update: types.Update | None  # the last one, whose priorities are not in the replay yet
+    pending_update: types.Update | None  # the last update; the replay lacks its priorities
     memory: types.Memory  # of acting
     early_updates: int = 0  # updates made at this step so far, before its action
 
 
 class Session(contextlib.ExitStack):
-    """A plan that is carried out. Closing it ends the emulators and all that was entered in it.
+    """A plan that is carried out. Closing it ends the emulators and all entered contexts.
 
     Attributes:
       plan: the experiment.
@@ -35,7 +35,7 @@ class Session(contextlib.ExitStack):
       environment: of all runs.
       fleet: the agents of all runs.
       history: the actions so far.
-      frame_log: where the environments keep their frames; None if the agent does not want it.
+      frame_log: where the environments keep their frames; None if the agent wants no log.
       step_log: the steps in `frame_log`, of environments that do not repeat; else None.
       initial: parameters of other runs that new runs start from; None if there are none.
       state: where the loop stands; None before the start.
@@ -60,12 +60,12 @@ class Session(contextlib.ExitStack):
 
     @functools.cached_property
     def replay(self) -> SegmentReplay:
-        """Made when it is first needed: a run that is refused takes no memory for it."""
+        """Made when first needed, so that a refused run takes no memory for a replay."""
         return build.make_replay(self.fleet, self.plan.frame_store)
 
     @property
     def early_updates(self) -> tuple[int, int] | None:
-        """How many updates before the next action are made, and how many are due; None before."""
+        """Updates made before the next action, and updates due; None if none has been made."""
         step, made = self.state.step, self.state.early_updates
         return (made, self.fleet.agent.schedule.due(step)) if made else None
 

@@ -17,7 +17,7 @@ from rcrl_jax.training.environments import environment_of
 
 _SCALE, _SIDE = 4, 420  # frames are enlarged up to 4 times, while their shorter side is below 420
 _CELL = 8  # pixels of a cell of a binary board, before they are enlarged
-# Of the planes of a binary board; a later plane lies above an earlier one.
+# Colours of the planes of a binary board; later planes are drawn over earlier ones.
 _COLOURS = np.array([
     (255, 255, 255), (226, 61, 61), (128, 128, 128), (242, 190, 34), (78, 168, 222),
     (255, 127, 80), (160, 100, 220), (90, 200, 120), (200, 200, 110), (255, 105, 180),
@@ -63,7 +63,7 @@ def write_video(path: str | os.PathLike, frames: Iterable[np.ndarray]) -> None:
     with files.replacing(path) as partial, tempfile.TemporaryFile() as errors:
         # imageio_ffmpeg's own writer forks, which is unsafe with JAX's threads, and does not report
         # failures of ffmpeg.
-        # The prefix, because ffmpeg takes `col:on/a.mp4` for a protocol and `-dash/a.mp4` for an
+        # `file:`, because ffmpeg takes `col:on/a.mp4` for a protocol and `-dash/a.mp4` for an
         # option.
         ffmpeg = subprocess.Popen(
             [*command, f"file:{partial}"],
@@ -97,7 +97,7 @@ def check(config: Config, game: str) -> None:
     """Checks that agents of a configuration can be filmed here.
 
     Raises:
-        VideoFailed: they see no frames and people cannot watch the game, or there is no ffmpeg.
+        VideoFailed: agents see no frames and people cannot watch the game, or there is no ffmpeg.
     """
     why = environment_of(config, game).why_not_drawn(game) if config.observation == "state" else ""
     if why:

@@ -35,14 +35,14 @@ class Parts(NamedTuple):
     atoms: jax.Array  # [atoms], the support of the return distribution
     optimizer: adam.Optimizer
     tasks: Mapping[str, task.AuxiliaryTask]  # by name
-    needs: task.Needs  # of these tasks
+    needs: task.Needs  # what the tasks need
     observations: ObservationFormat
 
 
 def make_agent(
     config: RainbowConfig, spec: EnvironmentSpec, makers: Mapping[str, task.TaskMaker]
 ) -> agent.Agent:
-    """Makes the agent of a configuration for an environment; arguments as of `make_parts`."""
+    """Makes the agent of a configuration for an environment; arguments as in `make_parts`."""
     parts = make_parts(config, spec, makers)
     return agent.Agent(
         **agent.bind(parts, parts.tasks, init=init, act=act, update=update, embed=embed),
@@ -64,7 +64,7 @@ def make_parts(
     Args:
       config: the configuration.
       spec: shape of a frame and the largest action set of the fleet.
-      makers: of the auxiliary tasks, by name.
+      makers: functions that make the auxiliary tasks, by name.
 
     Raises:
       Incompatible: the environment's frames do not fit, or two tasks exclude each other.
@@ -89,7 +89,7 @@ def make_parts(
         ),
         psi_size=network.embedding_size,
         phi_size=network.embedding_size,
-        # Segments end at rewards.
+        # Tolerance 0: every reward ends a segment.
         contrast_rule=make_rule(config.return_contrast, tolerance=0.0),
         batch_size=config.batch_size,
     )
@@ -138,7 +138,7 @@ def act(
 ) -> tuple[jax.Array, Any]:
     """Actions `[N] int32` for observations `[N, *obs]`, and the memory unchanged.
 
-    Training explores by noise or by random actions, evaluation by few random actions; see
+    Training explores by noise or random actions. Evaluation takes a few random actions. See
     `Agent.act`.
     """
     config = parts.config
@@ -163,7 +163,7 @@ def update(
     parts: Parts, run: types.RunSpec, state: types.LearnerState, batch: types.Batch, kind: int = 0
 ) -> tuple[types.LearnerState, types.UpdateResult]:
     """One step of Adam on the joint loss of a batch as the replay returned it."""
-    del kind  # there is one
+    del kind  # there is only one
     key, loss_key = jax.random.split(native.wrap_key(state.key))
     gradients, (transition_loss, metrics) = jax.grad(loss, has_aux=True)(
         state.params, parts, run, state, batch, loss_key
@@ -187,12 +187,12 @@ def loss(
     sampled: types.Batch,
     key: chex.PRNGKey,
 ) -> tuple[jax.Array, tuple[jax.Array, dict[str, jax.Array]]]:
-    """The loss of C51, and those of the auxiliary tasks.
+    """The sum of the C51 loss and the losses of the auxiliary tasks.
 
     Args:
-      params: of which the gradient is taken.
+      params: the gradient is with respect to these.
       parts: of the agent.
-      run: its actions and constants.
+      run: actions and constants of the run.
       state: target parameters, and the tasks' states.
       sampled: B transitions as the replay returned them.
       key: of noise, shifts and tasks.
@@ -255,7 +255,7 @@ def logits_of(
     psi: jax.Array,
     noise_key: chex.PRNGKey | None,
 ) -> jax.Array:
-    """Logits `[N, A, atoms]` of psi(s) `[N, d]`; by the mean weights if `noise_key` is None."""
+    """Logits `[N, A, atoms]` of psi(s) `[N, d]`; without noise if `noise_key` is None."""
     noise = None if noise_key is None else parts.network.draw_noise(noise_key)
     return parts.network.apply(params, psi, run.num_valid_actions, noise, method="logits_of")
 
@@ -271,8 +271,8 @@ def best_action(q: jax.Array, key: chex.PRNGKey) -> jax.Array:
     With equal action embeddings all actions tie until the first update. One random number is drawn
     per observation, so the draw does not depend on A.
     """
-    # Reads each value once. A compiler may compute the values again for a comparison with their
-    # maximum, and round them differently: then none would equal it.
+    # Sorting reads each value once. If we compared the values with their maximum, XLA might compute
+    # them twice with different rounding, and no value would equal the maximum.
     descending, actions = jax.lax.sort(
         (-q, jnp.broadcast_to(jnp.arange(q.shape[-1]), q.shape)), num_keys=1
     )
@@ -314,6 +314,6 @@ def read_transitions(
     )
 
 
-# Folded into a key that is also split, to derive further keys from it.
+# Folded into a key that is also split, to derive further keys.
 _SHIFT = 1 << 16
 _TIES = 1 << 17

@@ -24,8 +24,9 @@ class RainbowConfig(base.AgentConfig):
     # Network
     encoder: str = setting(
         "data_efficient",
-        " or ".join(
-            f"'{name}' ({encoder.meaning}, psi of {encoder.psi_size})"
+        "network that computes psi(s): "
+        + " or ".join(
+            f"'{name}' ({encoder.meaning}; psi has {encoder.psi_size} components)"
             for name, encoder in ENCODERS.items()
         ),
         "K",
@@ -33,28 +34,28 @@ class RainbowConfig(base.AgentConfig):
     )
     head: str = setting(
         "state",
-        "what the advantage stream reads: 'state' (psi(s), all actions at once) or "
-        "'state_action' (phi(s,a) = psi(s) * e_a, one action at a time); 'state_action_both': the "
-        "value stream reads phi(s,a) too; 'state_action_single': one stream on phi(s,a) without "
-        "dueling",
+        "input of the head: 'state' (both streams read psi(s)), 'state_action' (the advantage "
+        "stream reads phi(s,a) = psi(s) * e_a of each action, the value stream psi(s)), "
+        "'state_action_both' (both streams read phi(s,a)) or 'state_action_single' (one stream "
+        "reads phi(s,a); no dueling)",
         "K / RCRL appendix C.1",
         fields.one_of(*HEADS),
     )
     embedding_init: str = setting(
         "ones",
-        "how action embeddings start: 'ones' (all actions alike), 'uniform' U[0, 1) or "
-        "'normal' N(0, 1)",
+        "initial action embeddings e_a: 'ones' (all actions alike), 'uniform' (U[0, 1)) or "
+        "'normal' (N(0, 1))",
         "ours",
         fields.one_of("ones", "uniform", "normal"),
         fields.when("head", *HEADS[1:]),
     )
     hidden_size: int = setting(
-        256, "units of each dueling stream's hidden layer", "K", fields.at_least(1)
+        256, "units of the hidden layer of each dueling stream", "K", fields.at_least(1)
     )
     num_atoms: int = setting(51, "atoms of the return distribution", "K", fields.between(2, 10_000))
     v_max: float = setting(
         10.0,
-        "largest atom; the smallest is its negative [clipped reward]",
+        "largest atom [clipped reward]; the smallest atom is -v_max",
         "K",
         fields.positive,
     )
@@ -71,11 +72,11 @@ class RainbowConfig(base.AgentConfig):
     curl: base.CurlConfig = fields.group(base.CurlConfig(), fields.with_task("curl"))
 
     # Learning
-    batch_size: int = setting(32, "transitions in an update", "K", fields.at_least(1))
+    batch_size: int = setting(32, "transitions of an update", "K", fields.at_least(1))
     learning_rate: float = setting(1e-4, "step size of Adam", "K", fields.positive)
     adam_eps: float = setting(1.5e-4, "epsilon of Adam", "K", fields.positive)
     max_gradient_norm: float = setting(
-        10.0, "global L2 norm at which the joint gradient is clipped", "K", fields.positive
+        10.0, "global L2 norm to which the joint gradient is clipped", "K", fields.positive
     )
     n_step: int = setting(
         20, "length of the multi-step return [agent steps]", "K", fields.at_least(1)
@@ -87,9 +88,9 @@ class RainbowConfig(base.AgentConfig):
     update_period: int = setting(1, "agent steps between updates", "K", fields.at_least(1))
     augmentation: str = setting(
         "none",
-        "random shift of the RL loss's inputs: 'none', 'crop_pad_crop' (CURL's: crop 80, "
-        "replicate-pad 4, crop 84) or 'pad_crop' (DrQ's: replicate-pad 4, crop 84; without D's "
-        "random intensity)",
+        "random shift of the inputs of the RL loss: 'none', 'crop_pad_crop' (CURL's: crop 80, "
+        "replicate-pad 4, crop 84) or 'pad_crop' (DrQ's: replicate-pad 4, crop 84; without the "
+        "random intensity of source D)",
         "K / C / D",
         fields.one_of("none", "crop_pad_crop", "pad_crop"),
     )
@@ -98,11 +99,11 @@ class RainbowConfig(base.AgentConfig):
     # Exploration
     warmup: str = setting(
         "agent",
-        "actions before learn_start: 'agent' (of the untrained agent, as exploration says) or "
-        "'uniform' (any valid action)",
+        "actions before learn_start: 'agent' (the untrained agent acts, with its exploration) or "
+        "'uniform' (uniformly random valid actions)",
         "K / ours",
         fields.one_of("agent", "uniform"),
-        _NOISY,  # else exploration is uniform until then
+        _NOISY,  # with 'epsilon_greedy', actions are uniform before learn_start anyway
     )
     exploration: str = setting(
         "noise",
@@ -113,21 +114,22 @@ class RainbowConfig(base.AgentConfig):
     epsilon: float = setting(0.01, "final share of random actions", "D", fields.fraction, _GREEDY)
     epsilon_decay: int = setting(
         5000,
-        "agent steps over which the share falls from 1, once learning has started",
+        "agent steps over which the share of random actions falls from 1 to epsilon, from "
+        "learn_start on",
         "D",
         fields.at_least(1),
         _GREEDY,
     )
 
     # Environment protocol
-    frame_stack: int = setting(4, "frames in an observation", "K", fields.frames)
+    frame_stack: int = setting(4, "frames of an observation", "K", fields.frames)
     max_episode_steps: int = setting(
-        27_000, "frame limit of one game [agent steps]", "K", fields.at_least(1)
+        27_000, "length at which a game is cut [agent steps]", "K", fields.at_least(1)
     )
     life_loss_ends_episode: bool = setting(
-        True, "in training, a lost life ends the episode while lives remain", "K"
+        True, "whether a lost life ends a training episode while lives remain", "K"
     )
-    clip_rewards: bool = setting(True, "in training, rewards are clipped to [-1, 1]", "K")
+    clip_rewards: bool = setting(True, "whether training clips rewards to [-1, 1]", "K")
 
     # Evaluation
     evaluation_epsilon: float = setting(
@@ -182,8 +184,8 @@ class MinAtarConfig(RainbowConfig):
         base.CurlConfig(reduced_games=()), fields.with_task("curl")
     )
     sticky: float = setting(
-        0.1, "probability with which a step repeats the action before", "M", fields.fraction
+        0.1, "probability that a step repeats the previous action", "M", fields.fraction
     )
     minimal_actions: bool = setting(
-        True, "actions are those that have an effect in the game, else all six", "M / ours"
+        True, "whether only actions with an effect in the game are valid, not all six", "M / ours"
     )

@@ -38,8 +38,8 @@ def double_q_cross_entropy(
 ) -> jax.Array:
     """Cross-entropy to the projected double-Q target, for a batch of transitions.
 
-    The cross-entropy contains the entropy of the target, as in github.com/Kaixhin/Rainbow, and so
-    do the priorities. Bellemare et al. (2017), algorithm 1; van Hasselt et al. (2016).
+    The cross-entropy includes the entropy of the target, and so do the priorities, as in
+    github.com/Kaixhin/Rainbow. Bellemare et al. (2017), algorithm 1; van Hasselt et al. (2016).
 
     Args:
       logits_tm1: online logits at the first state, `[B, A, atoms]`.
@@ -47,7 +47,8 @@ def double_q_cross_entropy(
       r_t: discounted sum of the rewards over the n-step window, `[B]`.
       discount_t: factor of the bootstrap value at the end of the window, `[B]`.
       target_logits_t: target-network logits at the end of the window, `[B, A, atoms]`.
-      selector_logits_t: online logits there, which select the action, `[B, A, atoms]`.
+      selector_logits_t: online logits at the end of the window, which select the action,
+        `[B, A, atoms]`.
       atoms: `[atoms]`.
       num_valid_actions: `[] int32`; only the first `num_valid_actions` can be selected.
 
@@ -67,9 +68,9 @@ def double_q_cross_entropy(
             atoms, logits_tm1, a_tm1, r_t, discount_t, atoms, target_logits_t, q_t_selector
         )
 
-    # A TPU computes the gradient of a look-up by index row after row. On the CPU, XLA simplifies
-    # the sum under a mask differently in a fleet that is sharded over devices, which changes
-    # rounding: a run would no longer equal the run alone.
+    # On a TPU, the gradient of a look-up by index is a loop over rows, so we sum under a mask. On
+    # the CPU, XLA would simplify such a sum differently in a fleet that is sharded over devices.
+    # The rounding would change, and a run would no longer equal the run alone.
     return jax.lax.platform_dependent(
         logits_tm1, a_tm1, r_t, discount_t, target_logits_t, q_t_selector,
         cpu=by_index, default=functools.partial(cross_entropy_by_mask, atoms=atoms),

@@ -21,23 +21,22 @@ class RainbowNetwork(nn.Module):
     """Return-distribution logits of every action.
 
     A run may have fewer actions than `max_num_actions`. Its last actions are then padding: the
-    dueling mean leaves them out, so their parameters get no gradient, and the parameters and noise
-    of an action depend on its index alone.
+    dueling mean leaves them out, so their parameters get no gradient. The parameters and noise of
+    an action depend only on the action's index.
 
     Attributes:
       max_num_actions: A, the size of the largest action set of the fleet.
       num_atoms: size of the support.
       hidden_size: units of the hidden layer of each stream.
-      noisy_sigma: scale of the initial sigmas of the noisy layers; None: they have none, and no
-        noise.
+      noisy_sigma: scale of the initial sigmas of the noisy layers; None for layers without noise.
       head: input of the two dueling streams, where phi(s, a) = psi(s) * e_a.
         'state': both streams read psi(s).
         'state_action': the advantage stream reads phi(s, a) and returns the logits of that action
           (RCRL, appendix C.1 and figure 1, left); the value stream reads psi(s).
         'state_action_both': both streams read phi(s, a), so the head reads a state through phi
           only.
-        'state_action_single': there is no value stream; the value of an action depends on its own
-          phi(s, a) alone, as in Proposition 4.1.
+        'state_action_single': there is no value stream; the value of action a depends only on
+          phi(s, a), as in Proposition 4.1.
       encoder_name: one of `ENCODERS`.
       embedding_init: distribution of the initial e_a: 'normal', 'uniform' in [0, 1) or 'ones'.
     """
@@ -57,7 +56,7 @@ class RainbowNetwork(nn.Module):
 
     @property
     def _is_small(self) -> bool:
-        """Whether the forms of products.py pay; the others keep theirs, whose bits are recorded."""
+        """Whether to use the faster products of `products.py`, which round differently."""
         return ENCODERS[self.encoder_name].is_small
 
     @property
@@ -116,9 +115,8 @@ class RainbowNetwork(nn.Module):
         """Maps observations to the state embedding psi(s) `[N, embedding_size] float32`.
 
         Args:
-          observation: `[N, 225, C, 25] uint8`, stacked frames as patches; for an encoder of whole
-            frames `[N, C, 84, 84] uint8`, for one of bits `[N, C, bytes] uint8`, for one of vectors
-            `[N, C, D] float32`.
+          observation: as the encoder reads it: patches `[N, 225, C, 25] uint8`, whole frames
+            `[N, C, 84, 84] uint8`, bits `[N, C, bytes] uint8` or vectors `[N, C, D] float32`.
         """
         return self.encoder(observation)
 
@@ -132,7 +130,7 @@ class RainbowNetwork(nn.Module):
 
         Args:
           psi: `[N, embedding_size]`.
-          num_valid_actions: `[] int32`, the size of the run's own action set, at most A.
+          num_valid_actions: `[] int32`, the size of the run's action set, at most A.
           noise: of the weights, from `draw_noise`; None for the mean weights.
         """
         chex.assert_shape(psi, (None, self.embedding_size))
@@ -175,7 +173,7 @@ class RainbowNetwork(nn.Module):
     def join(self, psi: jax.Array, action: jax.Array) -> jax.Array:
         """Maps states and actions to the input of the advantage stream `[N, embedding_size]`.
 
-        That is phi(s, a), or psi(s) with `head='state'`.
+        The input is phi(s, a), or psi(s) with `head='state'`.
 
         Args:
           psi: `[N, embedding_size]`.

@@ -33,8 +33,8 @@ def scaled_noise(key: chex.PRNGKey, size: int) -> jax.Array:
 def draw_noise(key: chex.PRNGKey, layers: dict[str, tuple[int, int]]) -> dict[str, LayerNoise]:
     """Draws the noise of several layers with two calls of the random number generator.
 
-    Few calls are faster: one draws the inputs of all layers and another the outputs. More outputs
-    of the last layer leave all other draws unchanged.
+    Few calls are faster: one draws the noise of all layers' inputs, the other that of all outputs.
+    More outputs in the last layer leave all other draws unchanged.
 
     Args:
       key: decides the noise.
@@ -70,13 +70,13 @@ class NoisyDense(nn.Module):
     section 3). Without noise the layer uses mu. Initial values as in github.com/Kaixhin/Rainbow
     `model.py`: sigma of the bias starts at sigma / sqrt(out), not sigma / sqrt(in).
 
-    The outputs are `groups` groups of `features`. The parameters and the noise of a group depend
-    on its index and not on the number of groups. A run with few actions is therefore the same run
-    in a fleet that pads its actions to those of the largest game.
+    The outputs are `groups` groups of `features`. The parameters and the noise of a group depend on
+    the group's index, not on the number of groups. So a run with few actions stays the same in a
+    fleet that pads its actions to the largest action set.
 
     Attributes:
       features: outputs of one group.
-      sigma: scale of the initial sigmas; None: there are none, and the layer takes no noise.
+      sigma: scale of the initial sigmas; None for a layer without noise.
       groups: number of groups, padding included.
       multiply: computes the product of inputs and kernel.
     """
@@ -111,10 +111,10 @@ class NoisyDense(nn.Module):
             groups = self.groups if num_valid_groups is None else num_valid_groups
             chex.assert_rank(groups, 0)
             fan_out = self.features * jnp.float32(groups)
-            of_kernel = nn.initializers.constant(self.sigma / math.sqrt(fan_in))
-            of_bias = nn.initializers.constant(self.sigma / jnp.sqrt(fan_out))
-            kernel_sigma = self.param("kernel_sigma", of_kernel, shape)
-            bias_sigma = self.param("bias_sigma", of_bias, (self.groups, self.features))
+            kernel_init = nn.initializers.constant(self.sigma / math.sqrt(fan_in))
+            bias_init = nn.initializers.constant(self.sigma / jnp.sqrt(fan_out))
+            kernel_sigma = self.param("kernel_sigma", kernel_init, shape)
+            bias_sigma = self.param("bias_sigma", bias_init, (self.groups, self.features))
         if noise is not None:
             chex.assert_shape(noise, [(fan_in,), (self.groups * self.features,)])
             outputs = noise.outputs.reshape(self.groups, self.features)

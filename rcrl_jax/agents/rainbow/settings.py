@@ -16,7 +16,7 @@ from rcrl_jax.tasks.task import Needs
 def observation_format(
     config: RainbowConfig, frame: specs.Array, whole_frames: bool
 ) -> ObservationFormat:
-    """The format with the fewest bytes: without a shift, the encoder's patches are enough.
+    """The smallest format that serves: without a shift, only the encoder's patches are stored.
 
     Args:
       config: of the agent.
@@ -90,7 +90,7 @@ def evaluation_settings(config: RainbowConfig) -> EvaluationSettings:
 
 
 def resources(config: RainbowConfig, needs: Needs) -> Resources:
-    """Memory of an update's images: two per transition, three per anchor, and the tasks' own."""
+    """Memory of an update's images: two per transition, three per anchor, and those of tasks."""
     images = (2 + needs.encoded) * config.batch_size + 3 * needs.contrast_rule.number
     return Resources(
         batches_over_runs=True,

@@ -18,7 +18,7 @@ class RecurrentModelConfig(WorldModelConfig):
 
     # Network
     filters: int = setting(
-        32, "channels of the first convolution; each next one has twice as many", "DR / PL",
+        32, "channels of the first convolution; each further one doubles them", "DR / PL",
         fields.at_least(1),
     )  # fmt: skip
     deter_size: int = setting(
@@ -26,7 +26,7 @@ class RecurrentModelConfig(WorldModelConfig):
     )
     stoch_size: int = setting(30, "width of the stochastic state", "DR / PL", fields.at_least(1))
     hidden_size: int = setting(
-        200, "units of the dense layers of the transition", "DR / PL", fields.at_least(1)
+        200, "units of the dense layers around the GRU", "DR / PL", fields.at_least(1)
     )
     head_size: int = setting(
         400,
@@ -40,8 +40,8 @@ class RecurrentModelConfig(WorldModelConfig):
     auxiliary_weight: float = base.auxiliary_weight()
     context: int = setting(
         8,
-        "frames that are filtered for the representation of a state-action pair, for auxiliary "
-        "tasks and measurements",
+        "frames that the model filters to represent a state-action pair, for auxiliary tasks and "
+        "measurements",
         "ours",
         fields.frames,
     )
@@ -49,28 +49,28 @@ class RecurrentModelConfig(WorldModelConfig):
     # Learning
     sequence_length: int = setting(50, "frames of a window", "DR / PL", fields.between(2, 100))
     free_nats: float = setting(
-        3.0, "divergence that costs nothing [nats]", "DR / PL", fields.not_negative
+        3.0, "KL divergence without a cost [nats]", "DR / PL", fields.not_negative
     )
     model_learning_rate: float = setting(
         6e-4, "step size of Adam for the model", "DR (PlaNet's code: 1e-3)", fields.positive
     )
     adam_epsilon: float = setting(
         1e-4,
-        "epsilon of Adam, added before the correction of the second moment, as in TensorFlow",
+        "epsilon of Adam, added before the bias correction, as in TensorFlow",
         "DR / PL (danijar/dreamer: 1e-7)",
         fields.positive,
     )
     max_gradient_norm: float = setting(
-        100.0, "L2 norm at which gradients are clipped", "DR (PlaNet's code: 1000)", fields.positive
+        100.0, "L2 norm to which gradients are clipped", "DR (PlaNet's code: 1000)", fields.positive
     )
     exploration_std: float = setting(
         0.3,
-        "standard deviation of the noise that is added to actions in training",
+        "standard deviation of the noise on training actions",
         "DR / PL",
         fields.not_negative,
     )
     first_updates: int = setting(
-        100, "updates at the first time", "DR (PlaNet's code: 101)", fields.at_least(1)
+        100, "updates of the first series", "DR (PlaNet's code: 101)", fields.at_least(1)
     )
     replay: UniformReplayConfig = UniformReplayConfig(capacity=251_000)
 
@@ -81,7 +81,7 @@ class RecurrentModelConfig(WorldModelConfig):
 
     @property
     def frames_before_window(self) -> int:
-        """Those of the context of its first frame; see `WorldModelConfig.frames_before_window`."""
+        """For the context of the first frame; see `WorldModelConfig.frames_before_window`."""
         return self.context - 1
 
 
@@ -92,21 +92,23 @@ class DreamerConfig(RecurrentModelConfig):
     family: ClassVar[str] = "dreamer"
     cell: str = setting(
         "block",
-        "the GRU: 'block' (the reset gate acts before the recurrent product) or 'keras' (after it; "
-        "means and deviations of a latent then come from one layer instead of two)",
+        "the GRU: 'block' (the reset gate acts before the recurrent product) or 'keras' (the reset "
+        "gate acts after the product, and one layer instead of two yields means and deviations of "
+        "a latent)",
         "DR (danijar/dreamer: 'keras')",
         fields.one_of("block", "keras"),
     )
     free_nats_of: str = setting(
         "step",
-        "what costs nothing: the first free_nats of each 'step', or, if it is below free_nats, the "
-        "'mean' over all steps of a batch",
+        "how free_nats apply: 'step' (each step's divergence costs only what exceeds free_nats) or "
+        "'mean' (the mean divergence of a batch costs nothing below free_nats)",
         "DR (danijar/dreamer: 'mean')",
         fields.one_of("step", "mean"),
     )
     pixel_noise: bool = setting(
         True,
-        "adds uniform noise of one 256th to pixels in [0, 255/256]; otherwise pixels lie in [0, 1]",
+        "whether uniform noise of up to 1/256 is added to pixels in [0, 255/256]; without noise, "
+        "pixels lie in [0, 1]",
         "DR (danijar/dreamer: False)",
     )
     horizon: int = setting(15, "imagined agent steps", "DR", fields.between(2, 100))
@@ -118,14 +120,14 @@ class DreamerConfig(RecurrentModelConfig):
         8e-5, "step size of Adam for the policy", "DR", fields.positive
     )
     initial_std: float = setting(
-        5.0, "standard deviation of the policy's normal at the start", "DR", fields.positive
+        5.0, "initial standard deviation of the policy before the tanh", "DR", fields.positive
     )
     mean_scale: float = setting(
-        5.0, "bound of the means of the policy's normal", "DR", fields.positive
+        5.0, "bound of the policy's means before the tanh", "DR", fields.positive
     )
     mode_samples: int = setting(
         100,
-        "actions of which the evaluation takes the one of highest density",
+        "actions that evaluation samples, to take the one with the highest density",
         "DR",
         fields.at_least(1),
     )
@@ -145,11 +147,13 @@ class PlanetConfig(RecurrentModelConfig):
         10.0, "weight of the reward's log-likelihood", "PL", fields.not_negative
     )
     horizon: int = setting(12, "agent steps of a planned sequence", "PL", fields.frames)
-    iterations: int = setting(10, "fits of the planner", "PL", fields.at_least(1))
+    iterations: int = setting(10, "iterations of the planner", "PL", fields.at_least(1))
     candidates: int = setting(
-        1000, "sequences that the planner draws for a fit", "PL", fields.at_least(1)
+        1000, "sequences that the planner draws in an iteration", "PL", fields.at_least(1)
     )
-    best_candidates: int = setting(100, "sequences that the planner fits", "PL", fields.at_least(1))
+    best_candidates: int = setting(
+        100, "best sequences, to which the planner fits its next normal", "PL", fields.at_least(1)
+    )
 
     def __post_init__(self) -> None:
         """Checks every value, so that a bad one is reported before anything is built."""

@@ -8,8 +8,8 @@ Which loss reaches which parameters:
     policy                                                 x
     value                                                               x
 
-The policy's loss is differentiated through the imagined steps: the world model passes gradients to
-actions and is not changed by them. All losses are differentiated in one pass, at the same
+The gradient of the policy's loss passes through the imagined steps: the world model passes it on to
+the actions, but gets no gradient itself. All losses are differentiated in one pass, at the same
 parameters.
 """
 
@@ -155,7 +155,7 @@ def act(
 
 def update(parts: Parts, run, state: types.LearnerState, batch: types.Batch, kind: int = 0):
     """See `Agent.update`."""
-    del kind  # there is one
+    del kind  # there is only one
     key, loss_key = jax.random.split(native.wrap_key(state.key))
     g, (window_loss, metrics) = jax.grad(functools.partial(loss, parts), has_aux=True)(
         state.params, state.task_state, run, batch, loss_key
@@ -170,7 +170,7 @@ def update(parts: Parts, run, state: types.LearnerState, batch: types.Batch, kin
     value, value_state, metrics["gradient_norm_value"] = parts.value_optimizer.step(
         g.agent.value, o.value, p.agent.value
     )
-    learned = types.TrainableParams(model, auxiliary)  # that which tasks read
+    learned = types.TrainableParams(model, auxiliary)  # the part that tasks read
     task_state = task.next_states(parts.world.tasks, state.task_state, learned)
     state = state._replace(
         params=types.TrainableParams(DreamerParams(model, actor, value), auxiliary),
@@ -222,7 +222,7 @@ def behaviour_loss(
     returns = losses.lambda_returns(reward[:-1], config.discount, values[1:], config.return_lambda)
     weights = losses.discount_weights(len(returns), config.discount)[:, None]
     loss_actor = -jnp.mean(weights * returns)
-    # Without the barrier the product reads a slice, for which XLA on a GPU finds no tiles.
+    # Without the barrier, the product reads a slice, and XLA on a GPU finds no tiles for it.
     imagined = jax.lax.optimization_barrier(fixed(features[:-1]))
     predicted = value_of(parts, params.value, imagined)
     loss_value = -jnp.mean(weights * world_models.log_normal(fixed(returns), predicted))
@@ -239,11 +239,11 @@ def behaviour_loss(
 def imagine(
     parts: Parts, params: DreamerParams, start: Latent, mask: jax.Array, key: chex.PRNGKey
 ) -> tuple[jax.Array, jax.Array]:
-    """What follows the latents `start [N, ...]` under the policy.
+    """Imagines H steps from the latents `start [N, ...]` under the policy.
 
     Returns:
-      Features of the latents `[H, N, d]`; log-densities of the actions that led to them `[H, N]`,
-      which pass no gradient.
+      Features of the latents `[H, N, d]`; log-densities `[H, N]`, without gradient, of the actions
+      that led to the latents.
     """
     network, fixed = parts.world.network, jax.lax.stop_gradient
 
@@ -284,11 +284,11 @@ def make_agent(
       config: the configuration.
       spec: shape of a frame, and the largest number of action components A of the fleet. A run
         with fewer components keeps the last ones at zero.
-      makers: of the auxiliary tasks, by name.
+      makers: functions that make the auxiliary tasks, by name.
 
     Raises:
       Incompatible: the environment's frames do not fit, two tasks exclude each other, or a task
-        is weighted by importance or has the RL batch as its anchors.
+        is weighted by importance or takes the RL batch as anchors.
     """
     observations = world_models.observation_format(config, spec, config.context)
     parts = make_parts(config, spec, makers)

@@ -14,13 +14,13 @@ from rcrl_jax.networks.policy import Policy, sample_action
 
 
 def beyond_free_nats(divergence: jax.Array, free_nats: float, *, in_each_step: bool) -> jax.Array:
-    """What a divergence costs: `[L, B] -> []` [nats].
+    """The cost of divergences `[L, B] -> []` [nats].
 
     Args:
       divergence: of each step.
-      free_nats: what is free, in each step or of their mean.
-      in_each_step: max(0, d - free) of each step, then their mean, as PlaNet's and Dreamer's
-        original code; otherwise max(mean, free), as danijar/dreamer.
+      free_nats: the part without a cost, in each step or of the mean.
+      in_each_step: whether the cost is the mean of max(0, d - free) over steps, as in PlaNet's and
+        Dreamer's original code; otherwise it is max(mean, free), as in danijar/dreamer.
     """
     if in_each_step:
         return jnp.mean(jnp.maximum(divergence - free_nats, 0.0))
@@ -38,7 +38,7 @@ def lambda_returns(
       reward: `[T, N]`.
       discount: of a step.
       next_value: `[T, N]`, the value of the state after each reward.
-      lambda_: share of the return that follows.
+      lambda_: weight of R_{t+1}; v_{t+1} has the weight 1 - lambda.
 
     Returns:
       `[T, N]`.

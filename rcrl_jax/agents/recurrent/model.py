@@ -30,7 +30,7 @@ class Filtered(NamedTuple):
     """What acting carries from step to step."""
 
     latent: Latent  # a draw from the posterior of the last frame
-    action: jax.Array  # [N, A], taken since
+    action: jax.Array  # [N, A], taken at that frame
 
 
 class ModelLoss(NamedTuple):
@@ -51,7 +51,7 @@ class RecurrentModel(NamedTuple):
     preprocess: Preprocess
     reward_scale: float  # weight of the reward's log-likelihood
     tasks: Mapping[str, task.AuxiliaryTask]  # by name
-    needs: task.Needs  # of the tasks
+    needs: task.Needs  # what the tasks need
 
 
 def make_recurrent_model(
@@ -69,14 +69,14 @@ def make_recurrent_model(
     Args:
       config: of the agent.
       spec: of its environments.
-      makers: of the auxiliary tasks, by name.
+      makers: functions that make the auxiliary tasks, by name.
       activation: of dense layers.
       reward_layers: hidden layers of the reward network.
       preprocess: of frames `[..., 64, 64, 3]`, with the key of their noise, or None for no noise.
       reward_scale: weight of the reward's log-likelihood.
 
     Raises:
-      Incompatible: a task is weighted by importance, its anchors are the RL batch, or two tasks
+      Incompatible: a task is weighted by importance or takes the RL batch as anchors, or two tasks
         exclude each other.
     """
     network = WorldModel(
@@ -204,7 +204,7 @@ def model_loss(
 def _auxiliary_loss(
     world: RecurrentModel, params, auxiliary, features, task_states, run, batch, key
 ) -> task.AuxiliaryLoss:
-    """The losses of the tasks; the contexts that all of them read are filtered at once."""
+    """The losses of the tasks; the contexts of all tasks are filtered at once."""
     keys = [jax.random.fold_in(key, i) for i in range(len(world.tasks))]
     view = task.UpdateView(params, params, features[:, -1], batch, batch)
     images = task.images_of(world.tasks, batch, batch, keys)
@@ -227,8 +227,8 @@ def filter_context(
     network: WorldModel, preprocess: Preprocess, params: types.Params, context: types.Context
 ) -> jax.Array:
     """The feature `[N, d]` of the last frame of each context, filtered from the start."""
-    # No noise: what is measured must not depend on it, and that of a fixed key would tell a
-    # task which rows of its batch are positives.
+    # Without noise: measurements must not depend on it, and noise of a fixed key would tell a task
+    # which rows of its batch are positives.
     images = preprocess(world_models.as_one_batch(context.frames), None)
     projected = _project(network, params, images, context.frames.shape[1])
 
@@ -258,7 +258,7 @@ def resources(world: RecurrentModel, *, behaviour: int = 0) -> Resources:
 
     Args:
       world: the model.
-      behaviour: numbers that are kept for what learns in the model's imagination.
+      behaviour: how many numbers the losses on imagined steps keep.
     """
     config = world.config
     windows = config.batch_size * config.sequence_length
@@ -279,7 +279,7 @@ def explore(
     std: float,
     at_random: jax.Array,
 ) -> jax.Array:
-    """Actions of training: with noise, clipped; or uniform ones before learning.
+    """Training actions: with noise, clipped; before learning, uniform.
 
     Args:
       action: `[N, A]`, of the policy or planner.

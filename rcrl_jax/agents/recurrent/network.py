@@ -10,12 +10,12 @@
 
 Sizes, activations and initial values are those of google-research/dreamer (Hafner et al., 2020).
 PlaNet (google-research/planet) has another activation and another reward network. The authors'
-second code of Dreamer (danijar/dreamer) has Keras's GRU, and one layer for the means and standard
-deviations of a distribution, where the others have two. Weights are Glorot uniform, recurrent
-weights of Keras's GRU orthogonal, biases zero except those of `BlockGru`'s gates, which start at 1.
+second code of Dreamer (danijar/dreamer) has Keras's GRU, and one layer instead of two for the means
+and standard deviations of a distribution. Weights are Glorot uniform, but the recurrent weights of
+Keras's GRU are orthogonal. Biases are zero, but those of `BlockGru`'s gates start at 1.
 
-The loop over time holds only what reads the state before. Encoder, decoder and prior work on all
-frames of a batch at once; so does the product of the embeddings with the posterior's weights.
+Only layers that read the previous state are inside the loop over time. Encoder, decoder, prior, and
+the product of embeddings with the posterior's weights take all frames of a batch at once.
 """
 
 from typing import Any, NamedTuple
@@ -52,7 +52,7 @@ def _two_layers(key: jax.Array, shape: tuple[int, int], dtype: Any = jnp.float32
 class Encoder(nn.Module):
     """Four convolutions of stride 2 with ReLU."""
 
-    filters: int  # of the first; each following one has twice as many
+    filters: int  # of the first convolution; each further one doubles them
 
     @nn.compact
     def __call__(self, image: jax.Array) -> jax.Array:
@@ -153,11 +153,11 @@ class WorldModel(nn.Module):
       stoch: S, width of the stochastic state.
       hidden: units of the layers around the GRU.
       reward_layers: hidden layers of the reward network.
-      reward_width: units of each of them.
+      reward_width: units of each hidden layer of the reward network.
       activation: between dense layers.
       cell: `KerasGru` or `BlockGru`.
-      joint_stats: whether one layer yields means and standard deviations of a distribution, or two
-        do. That concerns Glorot's fan alone.
+      joint_stats: whether one layer yields both means and standard deviations of a distribution, or
+        two layers do. This affects only the scale of Glorot's initial weights.
     """
 
     filters: int
@@ -186,7 +186,7 @@ class WorldModel(nn.Module):
         stats_init = _glorot if self.joint_stats else _two_layers
         self.prior_stats = nn.Dense(2 * self.stoch, kernel_init=stats_init)
         self.posterior_stats = nn.Dense(2 * self.stoch, kernel_init=stats_init)
-        # One matrix for [h, e], as Glorot's fan counts both.
+        # One matrix for [h, e], because Glorot's scale counts the inputs of both.
         shape = (self.deter + 32 * self.filters, self.hidden)
         self.posterior_kernel = self.param("posterior_kernel", _glorot, shape)
         self.posterior_bias = self.param("posterior_bias", nn.initializers.zeros, shape[1:])
@@ -204,7 +204,7 @@ class WorldModel(nn.Module):
         return Latent(jnp.zeros((*batch, self.stoch)), jnp.zeros((*batch, self.deter)))
 
     def project(self, image: jax.Array) -> jax.Array:
-        """What the posterior reads of images `[N, 64, 64, 3]`: `[N, hidden]`."""
+        """Projects images `[N, 64, 64, 3]` to the posterior's input `[N, hidden]`."""
         return self.encoder(image) @ self.posterior_kernel[self.deter :]
 
     def observe(
@@ -243,7 +243,7 @@ class WorldModel(nn.Module):
         return self.decoder(feature)
 
     def reward(self, feature: jax.Array) -> jax.Array:
-        """Means of the reward `[...]` received with states of features `[..., S + H]`."""
+        """Means of the rewards `[...]` that come with states of features `[..., S + H]`."""
         return self.reward_head(feature)[..., 0]
 
     def _advance(self, last: Latent, action: jax.Array) -> jax.Array:

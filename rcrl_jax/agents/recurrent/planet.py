@@ -84,7 +84,7 @@ def act(
     if policy_name == agent.EVALUATION:
         action = plan_each(latent)
     else:
-        at_random = step < parts.schedule.first_step  # when a plan would be costly and is not used
+        at_random = step < parts.schedule.first_step  # then there is no need to plan
         action = jax.lax.cond(
             at_random, lambda _: jnp.zeros((len(observation), num_actions)), plan_each, latent
         )
@@ -131,17 +131,17 @@ def cross_entropy_method(
 ) -> jax.Array:
     """A sequence of actions with a high objective, for one environment (algorithm 2).
 
-    Starts from a standard normal, draws candidates, clips them to [-1, 1] and fits a normal to the
-    best of them, again and again.
+    Starts from a standard normal. Each iteration draws candidates, clips them to [-1, 1] and fits
+    the next normal to the best ones.
 
     Args:
-      objective: `(actions [K, H, A], key) -> [K]`, to be maximised; the key draws its noise.
+      objective: `(actions [K, H, A], key) -> [K]`, to be maximised; draws its noise from the key.
       key: of all draws.
       action_mask: `[A] bool`; other components stay zero.
       horizon: H.
       iterations: number of fits.
       candidates: K, sequences drawn in each iteration.
-      best: how many of them are fitted.
+      best: how many of the candidates the next normal is fitted to.
 
     Returns:
       `[H, A]`, the mean of the last fit.
@@ -165,7 +165,7 @@ def cross_entropy_method(
 
 def update(parts: Parts, run, state: types.LearnerState, batch: types.Batch, kind: int = 0):
     """See `Agent.update`."""
-    del kind  # there is one
+    del kind  # there is only one
     key, loss_key = jax.random.split(native.wrap_key(state.key))
 
     def loss(params: types.TrainableParams):

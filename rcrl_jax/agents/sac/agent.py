@@ -10,8 +10,8 @@ Which loss reaches which parameters:
     log temperature                                              x
 
 All losses read the same parameters, so the convolutions of an observation are computed once for
-critic, actor and auxiliary tasks. The gradients of actor and temperature are computed in updates
-that use them; in the others the losses alone are, for the records.
+critic, actor and auxiliary tasks. Updates in which actor and temperature do not step compute their
+losses for the records, but no gradients.
 """
 
 import functools
@@ -58,7 +58,7 @@ class Parts(NamedTuple):
     optimizer: adam.Optimizer  # of critic and tasks, and of the actor
     temperature_optimizer: adam.Optimizer
     tasks: Mapping[str, task.AuxiliaryTask]  # by name
-    needs: task.Needs  # of these tasks
+    needs: task.Needs  # what the tasks need
     observations: ObservationFormat
     max_num_actions: int  # A
     schedule: agent.Schedule
@@ -67,7 +67,7 @@ class Parts(NamedTuple):
 def make_agent(
     config: SacConfig, spec: EnvironmentSpec, makers: Mapping[str, task.TaskMaker]
 ) -> agent.Agent:
-    """Makes the agent of a configuration for an environment; arguments as of `make_parts`."""
+    """Makes the agent of a configuration for an environment; arguments as in `make_parts`."""
     parts = make_parts(config, spec, makers)
     return agent.Agent(
         **agent.bind(parts, parts.tasks, init=init, act=act, update=update, embed=embed),
@@ -91,7 +91,7 @@ def make_parts(
       spec: shape of a frame, and the largest number of action components A of the fleet. A run
         with fewer components keeps the last ones at zero; densities, entropy and exploration
         ignore them.
-      makers: of the auxiliary tasks, by name.
+      makers: functions that make the auxiliary tasks, by name.
 
     Raises:
       Incompatible: the environment's frames do not fit, or two tasks exclude each other.
@@ -123,7 +123,7 @@ def make_parts(
 
 
 def observation_format(config: SacConfig, spec: EnvironmentSpec) -> ObservationFormat:
-    """Whole frames everywhere, since every observation is cropped.
+    """Whole frames everywhere, because every observation is cropped.
 
     Raises:
       Incompatible: the environment's frames do not fit the configuration.
@@ -137,7 +137,7 @@ def observation_format(config: SacConfig, spec: EnvironmentSpec) -> ObservationF
 
 
 def resources(config: SacConfig, needs: task.Needs) -> agent.Resources:
-    """Memory of an update's images: two per transition, three per anchor, and the tasks' own.
+    """Memory of an update's images: two per transition, three per anchor, and those of tasks.
 
     Pixels and outputs of all convolutions count twice: for the forward and the backward pass.
     """
@@ -206,7 +206,7 @@ def update(
     parts: Parts, run: types.RunSpec, state: types.LearnerState, batch: types.Batch, kind: int = 0
 ) -> tuple[types.LearnerState, types.UpdateResult]:
     """One step of every optimiser that is due, on a batch as the replay returned it."""
-    del kind  # there is one
+    del kind  # there is only one
     config, optimizer = parts.config, parts.optimizer
     key, crop_key, loss_key = jax.random.split(native.wrap_key(state.key), 3)
     next_key, actor_key, tasks_key = jax.random.split(loss_key, 3)
@@ -225,7 +225,9 @@ def update(
     (actor_gradient, temperature_gradient), actor_metrics = jax.lax.cond(
         actor_due,
         jax.grad(loss_of_actor, has_aux=True),
-        lambda own, *rest: (jax.tree.map(jnp.zeros_like, own), loss_of_actor(own, *rest)[1]),
+        lambda params, *rest: (
+            jax.tree.map(jnp.zeros_like, params), loss_of_actor(params, *rest)[1]
+        ),
         actor_params, p.agent.critic, run, encoded, actor_key,
     )  # fmt: skip
     metrics |= actor_metrics
@@ -259,12 +261,12 @@ def critic_loss(
     """The loss of critic and auxiliary tasks.
 
     Args:
-      params: of the critic, and of the tasks by name; the gradient is taken of them.
+      params: of the critic, and of the tasks by name; the gradient is with respect to these.
       parts: of the agent.
-      run: its actions and constants.
+      run: actions and constants of the run.
       state: actor, temperature, targets, and the tasks' states.
       batch: B transitions, cropped.
-      sampled: the same as the replay returned them.
+      sampled: the same transitions as the replay returned them.
       next_key: of the actions after the transitions.
       tasks_key: of the tasks.
 
@@ -318,9 +320,9 @@ def actor_loss(
 
     Args:
       parts: of the agent.
-      params: of the actor, and the log temperature `[]`; the gradient is taken of them.
+      params: of the actor, and the log temperature `[]`; the gradient is with respect to these.
       critic: judges the actions.
-      run: its actions.
+      run: actions of the run.
       encoded: psi `[B, d]` and features `[B, F]` of the observations.
       key: of the actions.
     """
@@ -365,7 +367,7 @@ def crop(config: SacConfig, key: chex.PRNGKey, observation: jax.Array) -> jax.Ar
 
 
 def crop_batch(config: SacConfig, batch: types.Batch, key: chex.PRNGKey) -> types.Batch:
-    """Crops every observation of a batch, each at its own place."""
+    """Crops every observation of a batch, each at another place."""
     keys = jax.random.split(key, 5)
     t = batch.transitions._replace(
         observation=crop(config, keys[0], batch.transitions.observation),

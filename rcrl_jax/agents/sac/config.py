@@ -17,7 +17,7 @@ class SacConfig(base.AgentConfig):
     """SAC from pixels or from the state vector, with optional auxiliary tasks."""
 
     family: ClassVar[str] = "sac"
-    action_repeat: ClassVar[int] = 0  # that of the task; a field of world models
+    action_repeat: ClassVar[int] = 0  # takes the task's value; a field of world models
 
     # Observation
     observation: str = setting(
@@ -26,7 +26,7 @@ class SacConfig(base.AgentConfig):
         "CURL / RCRL section 5.1",
         fields.one_of("pixels", "state"),
     )
-    frame_stack: int = setting(3, "frames in an observation", "CURL", fields.frames)
+    frame_stack: int = setting(3, "frames of an observation", "CURL", fields.frames)
     render_size: int = setting(
         100,
         "height and width of a rendered frame [pixels]",
@@ -36,7 +36,7 @@ class SacConfig(base.AgentConfig):
     )
     crop_size: int = setting(
         84,
-        "height and width of what the network reads [pixels]",
+        "height and width of the crops that the network reads [pixels]",
         "CURL",
         fields.at_least(_SMALLEST_CROP),
         _OF_PIXELS,
@@ -57,7 +57,7 @@ class SacConfig(base.AgentConfig):
         50, "width of psi(s)", "CURL / RCRL appendix C.2", fields.at_least(1), _OF_PIXELS
     )
     hidden_size: int = setting(
-        1024, "units of both hidden layers of actor and critics", "CURL", fields.at_least(1)
+        1024, "units of each hidden layer of actor and critics", "CURL", fields.at_least(1)
     )
     log_std_min: float = setting(
         -10.0, "lower bound of the policy's log sigma", "CURL", fields.finite
@@ -66,7 +66,7 @@ class SacConfig(base.AgentConfig):
         2.0, "upper bound of the policy's log sigma", "CURL", fields.finite
     )
     precision: str = fields.precision(
-        ", in which accelerators also store the outputs of convolutions"
+        ", which accelerators also use to store the outputs of convolutions"
     )
 
     # Auxiliary tasks
@@ -76,7 +76,11 @@ class SacConfig(base.AgentConfig):
         base.ControlReturnContrastConfig(), base.DRAWS_SAMPLES
     )
     latent_penalty: float = setting(
-        1e-6, "weight of |psi(s)|^2 / 2 in reconstruction", "AE", fields.not_negative, _DECODED
+        1e-6,
+        "weight of |psi(s)|^2 / 2 in the reconstruction loss",
+        "AE",
+        fields.not_negative,
+        _DECODED,
     )
     decoder_weight_decay: float = setting(
         1e-7, "weight decay of the decoder", "AE", fields.not_negative, _DECODED
@@ -84,7 +88,7 @@ class SacConfig(base.AgentConfig):
 
     # Learning
     batch_size: int = setting(
-        512, "transitions in an update", "CURL (its code: 32 or 128)", fields.at_least(1)
+        512, "transitions of an update", "CURL (its code: 32 or 128)", fields.at_least(1)
     )
     learning_rate: float = setting(
         1e-3,
@@ -96,9 +100,11 @@ class SacConfig(base.AgentConfig):
         1e-4, "step size of Adam for log alpha", "CURL", fields.positive
     )
     temperature_beta1: float = setting(
-        0.5, "first moment's decay in Adam for log alpha", "CURL", fields.below_one
+        0.5, "decay of Adam's first moment for log alpha", "CURL", fields.below_one
     )
-    initial_temperature: float = setting(0.1, "alpha at the start", "CURL", fields.positive)
+    initial_temperature: float = setting(
+        0.1, "initial alpha, the weight of the entropy", "CURL", fields.positive
+    )
     actor_period: int = setting(
         2, "updates between steps of actor and temperature", "CURL", fields.at_least(1)
     )
@@ -106,10 +112,10 @@ class SacConfig(base.AgentConfig):
         2, "updates between steps of the target networks", "CURL", fields.at_least(1)
     )
     critic_tau: float = setting(
-        0.01, "step of the target critics towards the critics", "CURL", fields.fraction
+        0.01, "tau in target += tau * (critic - target), for the critics", "CURL", fields.fraction
     )
     encoder_tau: float = setting(
-        0.05, "step of the target encoder towards the encoder", "CURL", fields.fraction
+        0.05, "tau in target += tau * (encoder - target), for the encoder", "CURL", fields.fraction
     )
     learn_start: int = setting(
         1000,

@@ -133,14 +133,14 @@ def _multiply(x, kernel, dimensions, precision=None, **_):
 def _multiply_in_parts(x, kernel):
     """`[N, F], [F, d] -> [N, d]` as a sum of products over parts of F.
 
-    `[N, d]` has few tiles to share out over a GPU. XLA cuts the sum as well, but into parts that
-    F is no multiple of, and first copies the features into a padded array.
+    `[N, d]` has few tiles to distribute over a GPU, so we split the sum. XLA would split it, too,
+    but into parts that do not divide F, and would first copy the features into a padded array.
     """
     size = len(kernel)
     parts = max((n for n in range(1, _MOST_PARTS + 1) if size % (8 * n) == 0), default=1)
-    of_x = x.reshape(len(x), parts, -1)
-    of_kernel = kernel.reshape(parts, -1, kernel.shape[-1])
-    return jnp.einsum("npk,pkd->pnd", of_x, of_kernel).sum(0)
+    x_parts = x.reshape(len(x), parts, -1)
+    kernel_parts = kernel.reshape(parts, -1, kernel.shape[-1])
+    return jnp.einsum("npk,pkd->pnd", x_parts, kernel_parts).sum(0)
 
 
 class TwinCritics(nn.Module):
@@ -223,7 +223,7 @@ class Decoder(nn.Module):
 
 
 def _convolve_spread(x, kernel, bias, *, stride, relu):
-    """Spaces pixels by `stride` and pads: a 3x3 convolution of it is a transposed convolution."""
+    """A transposed 3x3 convolution: spaces pixels by `stride`, pads, and convolves."""
     edges = (2, 2, stride - 1)
     spread = jax.lax.pad(x, jnp.zeros((), x.dtype), ((0, 0, 0), edges, edges, (0, 0, 0)))
     return convolution.convolve(spread, kernel, bias, 1, relu)
@@ -253,13 +253,13 @@ class SacParams(NamedTuple):
 
 
 class SacModel(NamedTuple):
-    """The  F: width of the features; d: width of psi; A: components of an action.
+    """The networks as functions. F: width of the features; d: of psi; A: components of an action.
 
     Attributes:
       init: `keys [5] -> SacParams`.
       psi: `(critic, observation [N, *obs]) -> psi [N, d]`.
-      features: `(critic, observation [N, *obs]) -> [N, F]`, what embeddings read.
-      encode: `(critic, observation, *others) -> (psi, features, psi of each other one)`.
+      features: `(critic, observation [N, *obs]) -> [N, F]`, the input of the embeddings.
+      encode: `(critic, observation, *others) -> (psi, features, psi of each of the others)`.
       values: `(critic, psi [N, d], action [N, A]) -> [N, 2]`, of both critics.
       policy: `(actor, features [N, F]) -> Policy` of `[N, A]`.
       psi_size: d.
@@ -281,7 +281,7 @@ def make_model(
 
     Args:
       config: the configuration.
-      observations: their format; from pixels, the networks read crops of them.
+      observations: format of the observations; of pixels, the networks read crops.
       max_num_actions: A.
     """
     pixels = config.observation == "pixels"

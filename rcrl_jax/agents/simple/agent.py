@@ -1,7 +1,7 @@
 """SimPLe (Kaiser et al., 2020), as pure functions of a run.
 
-As in its code, github.com/tensorflow/tensor2tensor of May 2019. One policy learns by PPO, in the
-real game and in a learned one, which never ends:
+As in SimPLe's code, github.com/tensorflow/tensor2tensor of May 2019. One policy learns by PPO, in
+the real game and in a learned game, which never ends:
 
     round        0              1                  2            ...
     real game    2 x 3200 steps 2 x 3200           2 x 3200
@@ -11,9 +11,10 @@ real game and in a learned one, which never ends:
     m  one step of the world model on windows of all rounds
     p  PPO on 16 rollouts of 50 steps in the model, which start at frames of the newest round
 
-Updates of one kind in a row are a phase: Adam's count of steps and the means of metrics begin anew.
+Consecutive updates of one kind are a phase. Adam's count of steps and the means of metrics restart
+with each phase.
 
-All updates come before the next action, so that r learns from the actions of one policy.
+All updates come before the next action, so that r learns from the actions of a single policy.
 """
 
 from collections.abc import Mapping
@@ -54,11 +55,11 @@ class OptimizerStates(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What an update keeps beside parameters."""
+    """What an update keeps besides parameters."""
 
     model_updates: jax.Array  # [] int32
     kind: jax.Array  # [] int32, of the last update
-    in_phase: jax.Array  # [] int32, updates of this kind since one of another kind
+    in_phase: jax.Array  # [] int32, updates of the current phase so far
     metrics: dict[str, jax.Array]  # means over the last phase of each kind, so far
 
 
@@ -162,7 +163,7 @@ def update(parts: Parts, run, state: types.LearnerState, batch: types.Batch, kin
         )
         params, opt_state = params._replace(model=model), opt_state._replace(model=model_state)
     else:
-        # The source saves Adam's moments between phases, and not the powers of its decay rates.
+        # Between phases, the source saves Adam's moments, but not the powers of the decay rates.
         policy_state = adam.restart_count(opt_state.policy, in_phase == 1)
         learn = learn_in_real_game if kind == REAL else learn_in_model
         policy, policy_state, metrics = learn(parts, run, params, policy_state, windows, learn_key)
@@ -188,7 +189,7 @@ def learn_model(
     windows: types.SequenceBatch,
     key: chex.PRNGKey,
 ):
-    """One step of the world model on windows `[B, L, ...]`, after `updates []` others.
+    """One step of the world model on windows `[B, L, ...]`, after `updates []` earlier ones.
 
     Returns:
       Parameters and optimiser state of the model, metrics.
@@ -205,7 +206,7 @@ def learn_model(
 def learn_in_real_game(
     parts: Parts, run, params: SimpleParams, opt_state, windows: types.SequenceBatch, key
 ):
-    """PPO on the newest steps; the window has the frames before them that their stacks need.
+    """PPO on the newest steps; the window starts with older frames that the stacks need.
 
     Returns:
       Parameters and optimiser state of the policy, metrics.
@@ -299,14 +300,14 @@ def learn_policy(
       Parameters and optimiser state of the policy, metrics.
     """
     config = parts.config
-    taught = ppo.targets(rollout, config.discount, config.advantage_lambda)
+    targets = ppo.targets(rollout, config.discount, config.advantage_lambda)
     learned = jax.tree.map(lambda x: x[:-1], rollout)
 
     def minibatch_loss(params, at):
         chosen = places[at]
         stacks = frames[chosen].reshape(-1, *chosen.shape[2:], *frames.shape[1:])
         log, value = evaluate_policy(parts, params, run, stacks)
-        steps = jax.tree.map(lambda x: x[at].reshape(-1), (learned, taught))
+        steps = jax.tree.map(lambda x: x[at].reshape(-1), (learned, targets))
         return ppo.loss(log, value, *steps, config.ratio_clip, config.entropy_weight)
 
     def step(carried, at):
@@ -325,7 +326,7 @@ def learn_policy(
 def embed(parts: Parts, params: SimpleParams, pairs: types.Pairs) -> jax.Array:
     """phi(s, a): the policy's last hidden layer and the action, one-hot."""
     context: types.Context = pairs.observation
-    # Frames before the first of an episode are copies of it, as in acting.
+    # Frames before the first frame of an episode are copies of that frame, as in acting.
     places = jnp.maximum(
         jnp.arange(parts.stack)[None], jnp.argmax(context.exists, axis=1, keepdims=True)
     )

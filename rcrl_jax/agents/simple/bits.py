@@ -35,7 +35,7 @@ class AttendedMean(nn.Module):
 class BitPredictor(nn.Module):
     """An LSTM that reads the middle of the U-Net and predicts bits, eight at once.
 
-    Its gates have the biases of TensorFlow's cell, where the one that keeps starts at 1.
+    The gates have the biases of TensorFlow's cell: the forget gate's bias starts at 1.
     """
 
     number: int  # of bits, a multiple of 8
@@ -65,7 +65,7 @@ class BitPredictor(nn.Module):
         return cell, nn.sigmoid(leave) * jnp.tanh(cell)
 
     def loss(self, x: jax.Array, bits: jax.Array) -> jax.Array:
-        """Mean cross-entropy `[]` of bits `[N, number]`, of -1 and 1, each given those before."""
+        """Mean cross-entropy `[]` of bits `[N, number]`, -1 or 1, each given the earlier bits."""
         symbols = to_symbols(bits)
         given = self.dropout(self.embedding(nn.one_hot(symbols, 2**BITS_AT_ONCE)))
         following, state = self._start(x)
@@ -109,9 +109,9 @@ def sign(x: jax.Array) -> jax.Array:
 def noisy_bits(
     x: jax.Array, key: chex.PRNGKey, flip_rate: float, discrete_share: jax.Array
 ) -> jax.Array:
-    """Bits of numbers `[N, b]` while a model learns; gradients pass as if they were tanh(x).
+    """Bits of numbers `[N, b]` in training; gradients are those of tanh(x).
 
-    Some bits are flipped, and some stay tanh(x) with noise.
+    Some bits are flipped. Some numbers are not rounded to bits: they stay tanh(x) with noise.
 
     Args:
       x: numbers before the tanh.
@@ -133,9 +133,9 @@ class BitInjection(nn.Module):
     hidden: int  # channels of the frames from which bits are read
     number: int  # of bits
     flip_rate: float
-    ramp: int  # updates until bits are discrete, and predicted ones most frequent
-    most_predicted: float  # probability that a bit is a predicted one, at the end of the ramp
-    most_used: float  # probability that the U-Net gets any bits, at the end of half the ramp
+    ramp: int  # updates until bits are discrete, and until predicted bits are most frequent
+    most_predicted: float  # probability that a bit is predicted, at the end of the ramp
+    most_used: float  # probability that the U-Net gets bits at all, after half the ramp
     predictor_size: int
 
     @nn.compact

@@ -8,45 +8,48 @@ from rcrl_jax.config.base import AgentConfig
 from rcrl_jax.config.fields import setting, with_default
 
 TEMPERATURES = 0.5, 0.0, 1.0
-"""Of the policy in evaluations, in the order of the source; returns at the first are the scores."""
+"""Temperatures of the policy in evaluations, in the source's order; the first gives the scores."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FrameModelConfig:
-    """What both world models have; the defaults are those of the deterministic one."""
+    """Fields of both world models; the defaults are those of the deterministic model."""
 
     filters: int = setting(
         64, "channels at full size", "SP (stochastic: 96)", fields.between(8, 10_000)
     )
     compress_steps: int = setting(
-        6, "times that height and width are halved", "SP", fields.between(1, 10)
+        6, "how often the U-Net halves height and width", "SP", fields.between(1, 10)
     )
     double_steps: int = setting(
-        2, "first halvings that double the channels", "SP (stochastic: 3)", fields.between(0, 10)
+        2, "how many of the first halvings double the channels", "SP (stochastic: 3)",
+        fields.between(0, 10),
+    )  # fmt: skip
+    middle_layers: int = setting(
+        2, "convolutions in the middle of the U-Net", "SP", fields.at_least(1)
     )
-    middle_layers: int = setting(2, "convolutions in the middle", "SP", fields.at_least(1))
     dropout: float = setting(
-        0.1, "share of units dropped", "SP (stochastic: 0.15)", fields.below_one
+        0.1, "share of units dropped outside the middle", "SP (stochastic: 0.15)", fields.below_one
     )
     middle_dropout: float = setting(
-        0.5, "the same in the middle", "SP", fields.below_one
-    )  # fmt: skip
+        0.5, "share of units dropped in the middle", "SP", fields.below_one
+    )
     target_frames: int = setting(
         1,
-        "predicted frames of a window",
+        "frames of a window that the model predicts",
         "SP (stochastic: 6)",
         fields.frames,
     )
     cutoff: float = setting(
         0.01,
-        "cross-entropy of a pixel, or of a reward, that costs nothing [nats]",
+        "cross-entropy of a pixel or a reward without a cost [nats]",
         "SP (stochastic: 0.03)",
         fields.not_negative,
     )
     learning_rate: float = setting(
         1.5,
-        "step size of Adafactor after warm-up, relative to a parameter; 'deterministic' multiplies "
-        "it by the inverse root of the updates",
+        "step size of Adafactor after warm-up, relative to the parameters' scale; 'deterministic' "
+        "divides it by the square root of the number of updates",
         "SP (stochastic: 0.002)",
         fields.positive,
     )
@@ -60,7 +63,7 @@ class DeterministicModelConfig(FrameModelConfig):
     """The world model of pixels alone."""
 
     pixel_noise: float = setting(
-        0.05, "share of input pixels that take the median colour", "SP", fields.fraction
+        0.05, "share of input pixels that are set to the median colour", "SP", fields.fraction
     )
 
 
@@ -76,11 +79,11 @@ class StochasticModelConfig(FrameModelConfig):
     learning_rate: float = with_default(FrameModelConfig, "learning_rate", 0.002)
     warmup: int = with_default(FrameModelConfig, "warmup", 2000)
     state_filters: int = setting(
-        64, "channels of the state, which gates all frames so far", "SP", fields.at_least(1)
+        64, "channels of the state, which sums up all earlier frames", "SP", fields.at_least(1)
     )
     bits: int = setting(
         128,
-        "latent bits a step, for what past frames do not determine; a multiple of 8",
+        "latent bits a step, which tell what past frames do not; a multiple of 8",
         "SP",
         lambda value: None if value in range(8, 10_001, 8) else "a multiple of 8 up to 10000",
     )
@@ -89,20 +92,21 @@ class StochasticModelConfig(FrameModelConfig):
     )
     most_predicted: float = setting(
         0.5,
-        "probability that a training bit comes from the LSTM instead of the next frame, at the end "
-        "of the ramp",
+        "probability in training, at the end of the ramp, that a bit comes from the LSTM instead "
+        "of the next frame",
         "SP",
         fields.fraction,
     )
     most_used: float = setting(
         0.8,
-        "probability that a training frame receives its bits, reached after half the ramp",
+        "probability in training, after half the ramp, that a frame receives its bits",
         "SP",
         fields.fraction,
     )
     ramp: int = setting(
         40_000,
-        "updates until bits are discrete, and until a model reads its own frames in training",
+        "updates until all bits are discrete, and until the model reads only its own predictions "
+        "in training",
         "SP",
         fields.at_least(4),
     )
@@ -121,16 +125,16 @@ class SimpleConfig(AgentConfig):
 
     # Environment
     frame_height: int = setting(
-        105, "pixels; half of the console's 210", "SP", fields.between(8, 1000)
+        105, "height of a frame [pixels]; half of the console's 210", "SP", fields.between(8, 1000)
     )
     frame_width: int = setting(
-        80, "pixels; half of the console's 160", "SP", fields.between(8, 1000)
+        80, "width of a frame [pixels]; half of the console's 160", "SP", fields.between(8, 1000)
     )
     frame_stack: int = setting(4, "frames that policy and model read", "SP", fields.frames)
     most_noops: int = setting(
         32,
-        "the most random no-ops at the start of a game [emulated frames]; the source takes up to 8 "
-        "steps of 4",
+        "maximum of random no-ops at the start of a game [emulated frames]; the source takes up to "
+        "8 steps of 4 frames",
         "SP",
         fields.between(1, 1000),
     )
@@ -154,8 +158,8 @@ class SimpleConfig(AgentConfig):
     )
     policy_updates: int = setting(
         1000,
-        "updates of the policy, each of one batch of rollouts in the model, in a round; twice as "
-        "many in the fourth-last and the eighth-last, three times as many in the last",
+        "updates of the policy in a round, each on one batch of rollouts in the model; twice as "
+        "many in the fourth-last and eighth-last round, three times as many in the last",
         "SP",
         fields.at_least(1),
     )
@@ -174,10 +178,10 @@ class SimpleConfig(AgentConfig):
         StochasticModelConfig(), fields.when("model", "stochastic")
     )
     model_batch_size: int = setting(
-        4, "windows in an update of the model", "SP", fields.at_least(1)
+        4, "windows of an update of the model", "SP", fields.at_least(1)
     )
     model_gradient_norm: float = setting(
-        1.0, "L2 norm at which the model's gradients are clipped", "SP", fields.positive
+        1.0, "L2 norm to which the model's gradients are clipped", "SP", fields.positive
     )
 
     # Policy
@@ -185,14 +189,14 @@ class SimpleConfig(AgentConfig):
         3200, "agent steps in the real game between updates of the policy", "SP", fields.at_least(2)
     )
     real_agents: int = setting(
-        16, "parts of a real rollout that count as agents side by side", "SP", fields.at_least(1)
+        16, "parts of a real rollout, which count as parallel agents", "SP", fields.at_least(1)
     )
     model_rollout: int = setting(50, "steps of a rollout in the model", "SP", fields.at_least(2))
     model_agents: int = setting(
-        16, "rollouts in the model in an update of the policy", "SP", fields.at_least(1)
+        16, "rollouts in the model for an update of the policy", "SP", fields.at_least(1)
     )
     minibatch_steps: int = setting(
-        20, "steps of a minibatch, each of all agents", "SP", fields.at_least(1)
+        20, "steps of a minibatch; each step holds all agents", "SP", fields.at_least(1)
     )
     passes: int = setting(
         3, "passes over a rollout, cut to whole minibatches", "SP", fields.at_least(1)
@@ -201,7 +205,7 @@ class SimpleConfig(AgentConfig):
         0.95, "lambda of generalised advantage estimates", "SP", fields.fraction
     )
     ratio_clip: float = setting(
-        0.1, "distance from 1 at which ratios of probabilities are clipped", "SP", fields.positive
+        0.1, "distance from 1 to which ratios of probabilities are clipped", "SP", fields.positive
     )
     entropy_weight: float = setting(0.01, "weight of the entropy", "SP", fields.not_negative)
     policy_learning_rate: float = setting(
@@ -211,12 +215,12 @@ class SimpleConfig(AgentConfig):
     adam_b2: float = setting(0.997, "decay of Adam's second moment", "SP", fields.below_one)
     adam_epsilon: float = setting(
         1e-6,
-        "epsilon of Adam, added before the correction of the second moment, as in TensorFlow",
+        "epsilon of Adam, added before the bias correction, as in TensorFlow",
         "SP",
         fields.positive,
     )
     policy_gradient_norm: float = setting(
-        0.5, "L2 norm at which the policy's gradients are clipped", "SP", fields.positive
+        0.5, "L2 norm to which the policy's gradients are clipped", "SP", fields.positive
     )
 
     # Evaluation
@@ -242,7 +246,7 @@ class SimpleConfig(AgentConfig):
                 f"got {self.max_episode_steps}"
             )
         shortest = self.frame_stack + self.world.target_frames
-        # Ten elevenths of the frames (`replay/sequences.py`); an episode has a final one.
+        # Ten elevenths of the frames (`replay/sequences.py`), including one final frame.
         if (learned := (self.round_steps + 1) // 11 * 10) < shortest:
             raise ValueError(
                 f"round_steps: the model learns from {learned} frames of a round of "
@@ -270,7 +274,7 @@ class SimpleConfig(AgentConfig):
 
     @property
     def frame_shape(self) -> tuple[int, int, int]:
-        """Of one frame."""
+        """Height, width and colours of a frame."""
         return self.frame_height, self.frame_width, 3
 
     @property
@@ -288,7 +292,7 @@ class SimpleConfig(AgentConfig):
         return self.real_rollout
 
     def updates_of_round(self, number: int) -> tuple[int, int]:
-        """Updates of the model and of the policy in the model, in round `number` from 0 on."""
+        """Updates in round `number`, from 0 on: of the model, and of the policy in the model."""
         left = self.rounds - 1 - number
         factor = {0: 3, 3: 2, 7: 2}.get(left, 1)
         first = self.first_model_factor if number == 0 else 1

@@ -27,15 +27,15 @@ def _keep(x, kernel):
 def _gradients(arguments, gradient):
     x, kernel = arguments
     rows = tuple(range(x.ndim - 1))
-    # In this order XLA for CPUs transposes x. In that of its own gradient it transposes the greater
-    # array, which takes longer than both products.
+    # With this order of factors, XLA for CPUs transposes x. For JAX's own gradient it would
+    # transpose the larger array, which takes longer than both products.
     return gradient @ kernel.T, jax.lax.dot_general(x, gradient, ((rows, rows), ((), ())))
 
 
 multiply.defvjp(_keep, _gradients)
 
 dense = functools.partial(nn.Dense, kernel_init=_unit_scaling)
-# Inputs may be uniform; a bias of zero would keep them so.
+# Inputs may be uniform; with a bias of zero, outputs would be uniform, too.
 embed = functools.partial(dense, bias_init=nn.initializers.normal(0.01))
 layer_norm = functools.partial(nn.LayerNorm, epsilon=1e-6, use_fast_variance=False)
 
@@ -55,7 +55,7 @@ class DenseParameters(nn.Module):
 def timing_signal(height: int, width: int, channels: int) -> np.ndarray:
     """`[H, W, c]`: sines and cosines of the row, then of the column, at channels // 4 timescales.
 
-    The timescales lie between 1 and 10,000 pixels at equal ratios; channels that are left are 0.
+    The timescales lie between 1 and 10,000 pixels at equal ratios; remaining channels are 0.
     """
     number = channels // 4
     timescales = 10_000.0 ** (np.arange(number) / max(number - 1, 1))
@@ -63,13 +63,13 @@ def timing_signal(height: int, width: int, channels: int) -> np.ndarray:
     for axis, size in enumerate((height, width)):
         phase = np.arange(size)[:, None] / timescales
         waves = np.concatenate([np.sin(phase), np.cos(phase)], axis=1)
-        own = signal[..., 2 * number * axis : 2 * number * (axis + 1)]
-        own += np.expand_dims(waves, 1 - axis)
+        channels_of_axis = signal[..., 2 * number * axis : 2 * number * (axis + 1)]
+        channels_of_axis += np.expand_dims(waves, 1 - axis)
     return signal
 
 
 def with_timing(x: jax.Array) -> jax.Array:
-    """Images `[N, H, W, c]` plus the signal of their pixels."""
+    """Images `[N, H, W, c]` plus the timing signal."""
     return x + timing_signal(*x.shape[1:])[None]
 
 
@@ -131,7 +131,7 @@ class Injection(nn.Module):
 
 
 class ActionEmbedding(nn.Module):
-    """Vectors of actions; that of action 0 is zero."""
+    """Vectors of actions; the vector of action 0 is zero."""
 
     max_num_actions: int
     size: int

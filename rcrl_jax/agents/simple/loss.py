@@ -1,6 +1,6 @@
 """Losses and ramps of SimPLe's world models.
 
-As in its code, github.com/tensorflow/tensor2tensor.
+As in SimPLe's code, github.com/tensorflow/tensor2tensor.
 """
 
 import chex
@@ -10,7 +10,7 @@ import optax
 
 
 def cut_cross_entropy(logits: jax.Array, label: jax.Array, cutoff: float) -> jax.Array:
-    """Mean of `max(-log p(label) - cutoff, 0)`: what is known well enough teaches nothing more.
+    """Mean of `max(-log p(label) - cutoff, 0)`: good enough predictions give no gradient.
 
     Args:
       logits: `[..., K]`.
@@ -29,15 +29,15 @@ _LEAST = 0.01  # where ramps begin
 
 
 def linear_ramp(step: jax.Array, length: int) -> jax.Array:
-    """`[]`: from 0.01 to 1, which is reached after `length` updates."""
+    """`[]`: rises linearly from 0.01 to 1 over `length` updates."""
     return jnp.minimum(step / length, 1.0) * (1.0 - _LEAST) + _LEAST
 
 
 def exponential_ramp(step: jax.Array, length: int) -> jax.Array:
-    """`[]`: from 0.01 to 1 at an equal ratio, which is reached after `length` updates."""
+    """`[]`: rises exponentially from 0.01 to 1 over `length` updates."""
     return _LEAST ** (jnp.maximum(length - step, 0.0) / length)
 
 
 def scheduled_sampling(step: jax.Array, length: int) -> jax.Array:
-    """`[]`: the probability with which a model reads its own prediction in place of a frame."""
+    """`[]`: the probability that a model reads its own prediction instead of the true frame."""
     return exponential_ramp(step, length // 4) * linear_ramp(step, length)

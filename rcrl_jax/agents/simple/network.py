@@ -1,12 +1,13 @@
-"""Networks of SimPLe (Kaiser et al., 2020), as in its code, github.com/tensorflow/tensor2tensor.
+"""Networks of SimPLe (Kaiser et al., 2020), as in the authors' code, tensorflow/tensor2tensor.
 
-The world model predicts the next frame and its reward from the last frames and an action. It is a
-U-Net of strided convolutions; every pixel of each colour is a choice out of 256 values. There are
+The world model predicts the next frame and its reward from the last frames and an action. The model
+is a U-Net of strided convolutions; it chooses each pixel of each colour from 256 values. There are
 two kinds, which share the U-Net:
 
-* deterministic: it reads a stack of frames;
-* stochastic: it reads the newest frame and a state that gates all frames so far. Latent bits add
-  what the frames do not tell: from the next frame in training, sampled by an LSTM in play.
+* The deterministic model reads a stack of frames.
+* The stochastic model reads the newest frame and a recurrent state of all earlier frames. Latent
+  bits add what the frames do not tell. In training they come from the next frame, in play from an
+  LSTM.
 
 Frames are float32 in [0, 255] until a model standardises them.
 """
@@ -29,14 +30,14 @@ _MOST_ACTIONS = 18  # of a game
 
 
 class Prediction(NamedTuple):
-    """What a world model says of the step after N frames.
+    """What a world model predicts for the step after each of N frames.
 
-    The logits of pixels are computed where they are read, on a TPU colour by colour: then XLA joins
-    product and reader, and writes no logits to memory.
+    The logits of pixels are computed where they are read; on a TPU, colour by colour, so that XLA
+    fuses product and reader, and writes no logits to memory.
     """
 
     features: jax.Array  # [N, H, W, c], of pixels
-    kernel: jax.Array  # [c, 3 * 256], of the layer that makes logits of them
+    kernel: jax.Array  # [c, 3 * 256], of the layer from features to logits
     bias: jax.Array  # [3 * 256], likewise
     reward: jax.Array  # [N, 3], logits of -1, 0 and 1
 
@@ -74,7 +75,7 @@ def frame_by_colour(prediction: Prediction) -> jax.Array:
 
 
 def most_likely(logits: jax.Array) -> jax.Array:
-    """The first index of the largest of logits `[..., K]`: `[...] float32`."""
+    """The first index of the largest logit, `[..., K] -> [...] float32`."""
 
     def in_two_passes(logits):  # XLA's argmax for CPUs takes twice as long
         indices = jax.lax.broadcasted_iota(jnp.float32, logits.shape, logits.ndim - 1)
@@ -96,7 +97,7 @@ def standardise(frames: jax.Array) -> jax.Array:
 
 
 def _to_even(x: jax.Array) -> jax.Array:
-    """Zeros below and to the right, so that height and width are even."""
+    """Pads with zeros below and to the right, so that height and width are even."""
     return jnp.pad(x, ((0, 0), (0, x.shape[1] % 2), (0, x.shape[2] % 2), (0, 0)))
 
 
@@ -124,10 +125,10 @@ class UNet(nn.Module):
 
         Args:
           stacked: `[N, H, W, c]`, standardised frames, and a state.
-          action: `[N, d]`, its embedding.
+          action: `[N, d]`, the embedding of the action.
           training: whether units are dropped.
-          seen: `[N, H, W, 6]`, the newest frame and the one that follows, for bits while training.
-          step: `[]`, updates so far, likewise.
+          seen: `[N, H, W, 6]`, the newest frame and the next one, for bits in training.
+          step: `[]`, updates so far, for bits in training.
 
         Returns:
           The prediction, and the loss of the bits `[]`.
@@ -137,7 +138,8 @@ class UNet(nn.Module):
             return nn.Dropout(rate, deterministic=not training)(x)
 
         filters = self.hidden
-        # For an A100, XLA finds no tiles for this product if it reads a transposed array.
+        # Without the barrier, the product reads a transposed array, and XLA finds no tiles for it
+        # on an A100.
         stacked = jax.lax.optimization_barrier(stacked)
         x = layers.with_timing(layers.embed(filters, name="embed")(stacked))
         skipped = []
@@ -190,7 +192,7 @@ class DeterministicModel(nn.Module):
 
 
 class StochasticModel(nn.Module):
-    """Predicts the next frame from the newest one and a state, which gates all frames so far."""
+    """Predicts the next frame from the newest one and a recurrent state of all earlier frames."""
 
     max_num_actions: int
     hidden: int
@@ -222,18 +224,18 @@ class StochasticModel(nn.Module):
         following: jax.Array | None = None,
         step: jax.Array | None = None,
     ) -> tuple[Prediction, jax.Array, jax.Array]:
-        """Predicts the frame after one.
+        """Predicts the frame after `frame`.
 
         Args:
           state: `[N, H, W, s]`, of the frames before.
           frame: `[N, H, W, 3]`, the newest one.
-          action: `[N] int32`, on it.
-          training: whether units are dropped and bits are read off the next frame.
+          action: `[N] int32`, taken at `frame`.
+          training: whether units are dropped and bits are read from the next frame.
           following: `[N, H, W, 3]`, the next frame, while training.
           step: `[]`, updates so far, while training.
 
         Returns:
-          The prediction; the loss of the bits `[]`; the state with the newest frame.
+          The prediction; the loss of the bits `[]`; the state after the newest frame.
         """
         standardised, seen = standardise(frame), None
         if training:
@@ -244,16 +246,16 @@ class StochasticModel(nn.Module):
 
 
 def with_pixel_noise(frames: jax.Array, key: chex.PRNGKey, rate: float) -> jax.Array:
-    """Some pixels take the median colour of all frames: `[N, C, H, W, 3]`."""
+    """Sets some pixels of frames `[N, C, H, W, 3]` to the median colour of all frames."""
     noisy = jax.random.bernoulli(key, rate, (*frames.shape[:-1], 1))
     return jnp.where(noisy, median_colour(frames), frames)
 
 
 def median_colour(frames: jax.Array) -> jax.Array:
-    """The median of whole numbers from 0 to 255 `[..., 3]`, of each colour: `[3] float32`.
+    """The median of each colour of whole numbers from 0 to 255, `[..., 3] -> [3] float32`.
 
-    Of an even number of values, the greater one of the two in the middle. It is found by halving
-    the range eight times; on a CPU sorting takes fifty times as long.
+    For an even number of values, the greater of the two in the middle. Halves the range eight
+    times; on a CPU, sorting takes fifty times as long.
     """
     values = frames.reshape(-1, frames.shape[-1])
     least = jnp.zeros((1, frames.shape[-1]))
@@ -272,7 +274,7 @@ class Policy(nn.Module):
     def __call__(self, frames: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """`[N, C, H, W, 3]`, of 0 to 255 `-> [N, A]`, `[N]`, and the last hidden layer `[N, 128]`.
 
-        The logits of an action do not depend on how many there are.
+        The logits of an action do not depend on the number of actions.
         """
         chex.assert_rank(frames, 5)
         init = nn.initializers.orthogonal(1.5)

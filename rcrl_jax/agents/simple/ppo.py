@@ -1,7 +1,7 @@
-"""Proximal policy optimisation (Schulman et al., 2017), as SimPLe's code has it.
+"""Proximal policy optimisation (Schulman et al., 2017), as in SimPLe's code.
 
-The code is github.com/tensorflow/tensor2tensor, `rl/ppo.py`. Time is the first axis; a rollout of T
-steps teaches T - 1 of them, since the value of the last state ends every estimate.
+The code is github.com/tensorflow/tensor2tensor, `rl/ppo.py`. Time is the first axis. The policy
+learns from T - 1 of the T steps of a rollout: every estimate bootstraps from the last value.
 """
 
 from typing import NamedTuple
@@ -19,11 +19,11 @@ class Rollout(NamedTuple):
     reward: jax.Array  # [T, N]
     done: jax.Array  # [T, N] bool, the step ended its episode
     log_probability: jax.Array  # [T, N], of the action
-    value: jax.Array  # [T, N], of the state before it
+    value: jax.Array  # [T, N], of the state before the action
 
 
 class Targets(NamedTuple):
-    """What a rollout's steps but the last teach."""
+    """Targets for all steps of a rollout but the last."""
 
     value: jax.Array  # [T - 1, N]
     advantage: jax.Array  # [T - 1, N], of mean 0 and variance 1
@@ -32,9 +32,9 @@ class Targets(NamedTuple):
 def generalised_advantages(rollout: Rollout, discount: float, lambda_: float) -> jax.Array:
     """Generalised advantage estimates (Schulman et al., 2016): `[T - 1, N]`.
 
-    As in the code, step t counts as the last of an episode if step t + 1 is. So in the real game
-    the step before the last loses the value of what follows, and the last one keeps that of the
-    next episode. The simulated game never ends.
+    As in the code, `done` is read one step late: step t counts as the last of its episode if step
+    t + 1 is. So in the real game, the second-last step of an episode does not bootstrap, and the
+    last step bootstraps from the next episode. The learned game never ends.
     """
     chex.assert_rank([rollout.reward, rollout.value, rollout.done], 2)
     discounts = discount * (1.0 - rollout.done[1:].astype(jnp.float32))
@@ -45,21 +45,22 @@ def generalised_advantages(rollout: Rollout, discount: float, lambda_: float) ->
 
 
 def targets(rollout: Rollout, discount: float, lambda_: float) -> Targets:
-    """What all steps of a rollout but the last teach; advantages are normalised over all."""
+    """Targets for all steps of a rollout but the last; advantages are normalised over all."""
     advantage = generalised_advantages(rollout, discount, lambda_)
     value = advantage + rollout.value[:-1]
     return Targets(value, (advantage - advantage.mean()) / (advantage.std() + 1e-8))
 
 
 def minibatches(key: chex.PRNGKey, steps: int, passes: int, size: int) -> jax.Array:
-    """Steps of minibatches `[M, size] int32`: some passes, shuffled one by one, cut at the end.
+    """Steps of M minibatches `[M, size] int32`, from several passes in random order.
 
-    A minibatch may lie across two passes. M is the whole number of minibatches in all passes.
+    Each pass is shuffled separately. A minibatch may lie across two passes. Steps that fill no
+    whole minibatch are dropped.
 
     Args:
       key: of the shuffles.
-      steps: to shuffle, T - 1.
-      passes: over them.
+      steps: number of steps to shuffle, T - 1.
+      passes: number of passes over the steps.
       size: of a minibatch [steps].
     """
     keys = jax.random.split(key, passes)
@@ -81,8 +82,8 @@ def loss(
     Args:
       log_probabilities: `[..., A]`, of all actions; -inf for those that a run lacks.
       value: `[...]`.
-      rollout: its steps, each field `[...]`.
-      taught: likewise.
+      rollout: steps of the minibatch, each field `[...]`.
+      taught: their targets, each field `[...]`.
       clip: of the ratio of probabilities.
       entropy_weight: in the loss.
     """

@@ -17,7 +17,7 @@ POLICIES = {TRAINING: 1.0, EVALUATION: _SCORED} | {f"temperature_{t}": t for t i
 
 
 class Rounds(NamedTuple):
-    """When SimPLe learns; stands for `Schedule`."""
+    """When SimPLe learns; has the interface of `Schedule`."""
 
     config: SimpleConfig
 
@@ -49,14 +49,14 @@ class Rounds(NamedTuple):
         return sum(self._by_kind(step))
 
     def kind(self, step: int, made: int) -> int:
-        """The kind of the update that is due at `step` after `made` others."""
+        """The kind of the next update at `step`, when `made` have been made."""
         model, real, _ = self._by_kind(step)
         if made < real:
             return REAL
         return MODEL if made < real + model else IN_MODEL
 
     def counts(self, start: int, end: int) -> tuple[int, ...]:
-        """Updates of each kind when training from agent step `start` to `end`, also at `end`."""
+        """Updates of each kind from agent step `start` to `end`, including those at `end`."""
         period = self.config.real_rollout
         steps = range(-(-start // period) * period, end + 1, period)
         return tuple(
@@ -68,7 +68,7 @@ def replay_settings(config: SimpleConfig) -> ReplaySettings:
     """A replay of all data, and the windows of each kind of update."""
     stack = config.frame_stack
     return ReplaySettings(
-        # Of every round its steps and the final frames of games of 20 steps or more.
+        # For each round: its steps, and final frames of games with 20 steps or more.
         capacity=(config.rounds + 1) * (config.round_steps * 21 // 20 + 1) + stack,
         discount=config.discount,
         batch_size=config.model_batch_size,
@@ -84,7 +84,7 @@ def replay_settings(config: SimpleConfig) -> ReplaySettings:
 
 
 def evaluation_settings(config: SimpleConfig) -> EvaluationSettings:
-    """How SimPLe is evaluated: at each temperature; returns at the first are the scores."""
+    """How SimPLe is evaluated: at each temperature; returns at the first one are the scores."""
     return EvaluationSettings(
         config.evaluation_period,
         config.periodic_episodes,
@@ -100,8 +100,8 @@ def evaluation_settings(config: SimpleConfig) -> EvaluationSettings:
 def resources(config: SimpleConfig) -> Resources:
     """Memory of the largest update.
 
-    The model keeps its logits three times, the blocks and outputs of its first and last layers
-    forwards and backwards; the policy the blocks and outputs of its convolutions.
+    The model keeps its logits three times, and the inputs and outputs of its first and last layers
+    for the forward and the backward pass. The policy keeps inputs and outputs of its convolutions.
     """
     pixels = config.frame_height * config.frame_width
     world = config.world

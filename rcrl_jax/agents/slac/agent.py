@@ -8,10 +8,10 @@ Which loss reaches which parameters:
     actor                                    x
     log temperature                                     x
 
-Critics read latents, the actor encoded frames and actions; neither changes the model. The model
-learns alone at first, from a batch of its own. Then all losses are differentiated in one pass, at
-the same parameters: the model's batch is a part of that of actor and critics, with the same
-latents.
+Critics read latents; the actor reads encoded frames and actions. Neither changes the model. At
+first only the model learns, from smaller batches. Then all losses are differentiated in one pass,
+at the same parameters: the model learns from the first `model_batch_size` windows of the batch,
+with the same latents as actor and critics.
 
     frame of a window    o0  o1  ...  o6  o7  o8
     action               a0  a1  ...  a6  a7
@@ -54,7 +54,7 @@ class SlacParams(NamedTuple):
 
 
 class Pretraining(agent.Schedule):
-    """The first updates, but for the last of them, are of the model alone."""
+    """All but the last of the first updates train the model alone."""
 
     def kind(self, step: int, made: int) -> int:
         """See `Schedule.kind`."""
@@ -93,7 +93,7 @@ class Parts(NamedTuple):
     actor: networks.Actor
     critics: networks.TwinCritics
     model_optimizer: adam.Optimizer
-    optimizer: adam.Optimizer  # of actor, critics and temperature, each with a state of its own
+    optimizer: adam.Optimizer  # of actor, critics and temperature, which have separate states
     schedule: Pretraining
 
     @property
@@ -103,7 +103,7 @@ class Parts(NamedTuple):
 
 
 def make_parts(config: SlacConfig, spec: EnvironmentSpec) -> Parts:
-    """Makes networks, optimisers and schedule; arguments as of `make_agent`."""
+    """Makes networks, optimisers and schedule; arguments as in `make_agent`."""
     model_optimizer, optimizer = (
         adam.make_tensorflow_adam(rate, eps=config.adam_epsilon)
         for rate in (config.model_learning_rate, config.learning_rate)
@@ -171,7 +171,7 @@ def act(
     policy = policy_of(parts, params.actor, features, memory.action, is_first)
     noise = jax.random.normal(noise_key, policy.mean.shape)
     sampled, _ = sample_action(policy, noise, mask)
-    if policy_name == agent.EVALUATION:  # the published curves are of the sampled policy, too
+    if policy_name == agent.EVALUATION:  # sampled, as in the published curves
         action = sampled
     else:
         at_random = control.uniform_action(random_key, len(sampled), mask)
@@ -217,7 +217,7 @@ def loss(
     size, learning = len(windows.reward), config.model_batch_size
     led_by = jnp.pad(windows.action[:, :-1], ((0, 0), (1, 0), (0, 0)))
     z1_key, z2_key = jax.random.split(noise_key)
-    # The model's windows have the same noise whether or not the others are there.
+    # The noise of the model's windows does not depend on the other windows.
     shape = (config.window_frames, config.batch_size)
     noise = Latents(
         jax.random.normal(z1_key, (*shape, config.z1_size)),
@@ -236,7 +236,7 @@ def loss(
         )
         return images, features, found
 
-    # Gradients of the model are of the first windows alone.
+    # Only the first windows give the model a gradient.
     images, features, found = filtered(params.model, 0, learning)
     model_windows = jax.tree.map(lambda x: x[:learning], windows)
     loss_model, metrics = networks.model_loss(
@@ -333,7 +333,7 @@ def encode(parts: Parts, model: types.Params, frames: jax.Array) -> jax.Array:
 
 
 def policy_of(parts: Parts, actor: types.Params, features, action, is_first) -> Policy:
-    """The policy `[N, A]` after the last of L frames; arguments as of `networks.from_first`."""
+    """The policy `[N, A]` after the last of L frames; arguments as in `networks.from_first`."""
     return parts.actor.apply(actor, *networks.from_first(features, action, is_first))
 
 
@@ -380,7 +380,7 @@ def _scaled(frames: jax.Array) -> jax.Array:
 
 
 def _resources(config: SlacConfig) -> agent.Resources:
-    """Memory of an update: of the model's frames, and a quarter for those that are only encoded."""
+    """Memory of an update: the model's frames; the other frames count a quarter."""
     frames = (config.model_batch_size + config.batch_size / 4) * config.window_frames
     return agent.Resources(
         batches_over_runs=False,

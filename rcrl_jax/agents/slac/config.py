@@ -22,14 +22,14 @@ class SlacConfig(WorldModelConfig):
         fields.at_least(1),
     )
     update_period: int = setting(
-        1, "environment steps between updates, at least an agent step", "SL", fields.at_least(1)
+        1, "environment steps between updates; at least one agent step", "SL", fields.at_least(1)
     )
-    updates: int = setting(1, "updates at a time", "SL", fields.at_least(1))
+    updates: int = setting(1, "updates of a series", "SL", fields.at_least(1))
     periodic_episodes: int = with_default(base.AgentConfig, "periodic_episodes", 10)
 
     # Network
     filters: int = setting(
-        32, "channels of the first convolution; the next have 2, 4, 8 and 8 times as many", "SL",
+        32, "channels of the first convolution; further ones: 2, 4, 8 and 8 times as many", "SL",
         fields.at_least(1),
     )  # fmt: skip
     z1_size: int = setting(32, "width of the first latent", "SL", fields.at_least(1))
@@ -48,15 +48,15 @@ class SlacConfig(WorldModelConfig):
     # Learning
     sequence_length: int = setting(
         8,
-        "steps of a window, which has a frame more",
+        "steps of a window, which has one frame more",
         "SL",
         fields.between(1, 99),
     )
     model_batch_size: int = setting(
-        32, "windows of the batch from which the model learns", "SL", fields.at_least(1)
+        32, "windows of the batch that the model learns from", "SL", fields.at_least(1)
     )
     pretraining_updates: int = setting(
-        100_000, "updates of the model alone, before any others", "SL", fields.at_least(0)
+        100_000, "first updates, which train only the model", "SL", fields.at_least(0)
     )
     learning_rate: float = setting(
         3e-4, "step size of Adam for actor, critics and log alpha", "SL", fields.positive
@@ -66,13 +66,15 @@ class SlacConfig(WorldModelConfig):
     )
     adam_epsilon: float = setting(
         1e-8,
-        "epsilon of Adam, added before the correction of the second moment, as in TensorFlow",
+        "epsilon of Adam, added before the bias correction, as in TensorFlow",
         "SL",
         fields.positive,
     )
-    initial_temperature: float = setting(1.0, "alpha at the start", "SL", fields.positive)
+    initial_temperature: float = setting(
+        1.0, "initial alpha, the weight of the entropy", "SL", fields.positive
+    )
     critic_tau: float = setting(
-        0.005, "step of the target critics towards the critics", "SL", fields.fraction
+        0.005, "tau in target += tau * (critic - target), for the critics", "SL", fields.fraction
     )
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """SLAC's latent variable model and its loss, actor and critics (Lee et al., 2020).
 
-Two latents a frame, z1 and z2. Only z1 reads the frame; z2 has the same network in prior and
-posterior, so only z1 has a divergence.
+Each frame has two latents, z1 and z2. Only z1 reads the frame. Prior and posterior of z2 are the
+same network, so only z1 has a divergence.
 
     first frame        z1 ~ N(0, I)         or, given the frame, q(. | e)
                        z2 ~ p(. | z1)
@@ -11,8 +11,8 @@ posterior, so only z1 has a divergence.
     z = [z1, z2] ──┬── decoder ── frame           [z, a, z'] ── reward
                    └── [z, a] ── critics          8 encoded frames, 7 actions ── actor
 
-Weights are Glorot uniform, biases zero. Convolutions of the model have a leaky ReLU, the decoder's
-last one too, as the authors' code (alexlee-gk/slac) has it.
+Weights are Glorot uniform, biases zero. All convolutions have a leaky ReLU, even the decoder's last
+one, as in the authors' code (alexlee-gk/slac).
 """
 
 import functools
@@ -30,7 +30,7 @@ from rcrl_jax.networks.policy import Policy
 from rcrl_jax.ops.strided_convolution import convolve, convolve_transposed
 
 _KERNELS = (5, 3, 3, 3)  # of stride 2, 'SAME'; 64 -> 32 -> 16 -> 8 -> 4 pixels
-_LAST_SIDE = 4  # of the last convolution, which makes one vector
+_LAST_SIDE = 4  # of the last convolution, whose output is one vector
 _gaussian = functools.partial(world_models.gaussian, least_std=1e-5)
 
 
@@ -40,9 +40,9 @@ def leaky_relu(x: jax.Array) -> jax.Array:
 
 
 class Encoder(nn.Module):
-    """Four convolutions of stride 2 and one that covers what is left."""
+    """Four convolutions of stride 2, and one over the whole remaining image."""
 
-    filters: int  # of the first; the next ones have 2, 4, 8 and 8 times as many
+    filters: int  # of the first convolution; further ones: 2, 4, 8 and 8 times as many
 
     @nn.compact
     def __call__(self, image: jax.Array) -> jax.Array:
@@ -74,7 +74,7 @@ class Decoder(nn.Module):
             channels = 3 if filters is None else filters * self.filters
             size = 2 * x.shape[1]
             x = convolve_transposed(x, *StridedKernel(side, channels)(x.shape[-1]))
-            start = (side - 2) // 2  # what the padding of the convolution cuts off
+            start = (side - 2) // 2  # the padding of the convolution, cut off here
             x = leaky_relu(x[:, start : start + size, start : start + size])
         return x
 
@@ -87,7 +87,7 @@ class Latents(NamedTuple):
 
     @property
     def joined(self) -> jax.Array:
-        """What decoder, reward network and critics read."""
+        """The input of decoder, reward network and critics."""
         return jnp.concatenate([self.z1, self.z2], axis=-1)
 
 
@@ -143,7 +143,7 @@ class LatentModel(nn.Module):
         self.reward(latents.joined, action, latents.joined)
 
     def init_latent(self, *batch: int) -> Latents:
-        """Zeros, which nothing reads before a first frame."""
+        """Zeros; no network reads the latents before a first frame."""
         return Latents(jnp.zeros((*batch, self.z1_size)), jnp.zeros((*batch, self.z2_size)))
 
     def encode(self, image: jax.Array) -> jax.Array:
@@ -163,10 +163,10 @@ class LatentModel(nn.Module):
 
         Args:
           last: latents of the frame before, `[N, ...]`.
-          action: `[N, A]`, taken on it.
+          action: `[N, A]`, taken on the frame before.
           feature: `[N, 8 filters]`, of the frame.
-          of_first: what to return for first frames, by the method `observe_first`.
-          is_first: `[N] bool`, whether nothing is known of what came before.
+          of_first: the results for first frames, from `observe_first`.
+          is_first: `[N] bool`, whether the frame before is unknown.
           noise: standard normal, of the shape of latents.
 
         Returns:
@@ -175,12 +175,12 @@ class LatentModel(nn.Module):
         before = jnp.concatenate([last.z2, action], axis=-1)
         posterior = _gaussian(self.posterior_z1(jnp.concatenate([feature, before], axis=-1)))
         z1 = _sample(posterior, noise.z1)
-        of_z2 = _gaussian(self.prior_z2(jnp.concatenate([z1, before], axis=-1)))
-        following = Latents(z1, _sample(of_z2, noise.z2)), posterior
+        z2 = _gaussian(self.prior_z2(jnp.concatenate([z1, before], axis=-1)))
+        following = Latents(z1, _sample(z2, noise.z2)), posterior
         return _where(is_first, of_first, following)
 
     def observe_first(self, feature: jax.Array, noise: Latents) -> tuple[Latents, Gaussian]:
-        """Latents and the posterior of z1 of first frames, which nothing before them changes.
+        """Latents of first frames, which depend on no earlier frame, and the posterior of z1.
 
         Args:
           feature: `[..., 8 filters]`, of the frames.
@@ -188,16 +188,16 @@ class LatentModel(nn.Module):
         """
         posterior = _gaussian(self.posterior_z1_first(feature))
         z1 = _sample(posterior, noise.z1)
-        of_z2 = _gaussian(self.prior_z2_first(z1))
-        return Latents(z1, _sample(of_z2, noise.z2)), posterior
+        z2 = _gaussian(self.prior_z2_first(z1))
+        return Latents(z1, _sample(z2, noise.z2)), posterior
 
     def prior(self, last_z2: jax.Array, action: jax.Array, is_first: jax.Array) -> Gaussian:
         """The prior of z1, `[..., z1_size]`.
 
         Args:
           last_z2: `[..., z2_size]`, of the frame before.
-          action: `[..., A]`, taken on it.
-          is_first: `[...] bool`, whether nothing is known of what came before.
+          action: `[..., A]`, taken on the frame before.
+          is_first: `[...] bool`, whether the frame before is unknown.
         """
         following = _gaussian(self.prior_z1(jnp.concatenate([last_z2, action], axis=-1)))
         standard = Gaussian(jnp.zeros_like(following.mean), jnp.ones_like(following.std))
@@ -221,7 +221,7 @@ def _where(rows: jax.Array, first: Any, other: Any) -> Any:
 
 
 class Filtered(NamedTuple):
-    """What a model makes of windows of L frames."""
+    """Windows of L frames, filtered by a model."""
 
     latents: Latents  # [L, N, ...], draws from the posteriors
     posterior: Gaussian  # [L, N, z1_size], of z1
@@ -248,10 +248,10 @@ def filter_window(
 
     Args:
       model: the networks.
-      params: its parameters.
+      params: the model's parameters.
       actions: `[N, L, A]`, the action that led to each frame; unread at first frames.
       features: `[N, L, 8 filters]`, of the frames.
-      is_first: `[N, L] bool`; that of a window's first frame counts as True.
+      is_first: `[N, L] bool`; the first frame of a window always counts as True.
       noise: standard normal, of the shape of latents `[L, N, ...]`.
     """
     actions, features, is_first = (x.swapaxes(0, 1) for x in (actions, features, is_first))
@@ -278,10 +278,10 @@ def model_loss(
 
     Args:
       model: the networks.
-      params: its parameters.
+      params: the model's parameters.
       windows: `[N, L, ...]`.
-      images: `[N L, 64, 64, 3]`, their frames, pixels in [0, 1].
-      filtered: what the model makes of them.
+      images: `[N L, 64, 64, 3]`, frames of the windows, pixels in [0, 1].
+      filtered: the filtered windows.
       pixel_variance: of a pixel, given the latents.
     """
     joined = filtered.latents.joined.swapaxes(0, 1)  # [N, L, d]
@@ -293,7 +293,7 @@ def model_loss(
         params, joined[:, :-1], windows.action[:, :-1], joined[:, 1:], method="reward"
     )
     log_reward = world_models.log_normal(windows.reward[:, :-1, None], *reward)[..., 0]
-    within = ~windows.is_first[:, 1:]  # no reward is received from an episode to the next
+    within = ~windows.is_first[:, 1:]  # a step to the next episode has no reward
     log_reward = jnp.where(within, log_reward, 0.0).sum(1)
     metrics = {
         "loss_image": -jnp.mean(log_image),
@@ -307,16 +307,16 @@ def model_loss(
 def from_first(
     features: jax.Array, actions: jax.Array, is_first: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Fills what lies before the last first frame, as the actor reads it.
+    """Pads the current episode to L frames, as the actor reads it.
 
     Args:
       features: `[N, L, d]`, of consecutive frames.
-      actions: `[N, L - 1, A]`, between them.
-      is_first: `[N, L] bool`, of their episodes.
+      actions: `[N, L - 1, A]`, between the frames.
+      is_first: `[N, L] bool`, whether a frame is the first of its episode.
 
     Returns:
-      The features, in place of earlier ones that of the last first frame; and the actions, zero
-      before that frame.
+      Features and actions. Before the first frame of the newest episode, features repeat the
+      feature of that frame, and actions are zero.
     """
     place = jnp.arange(is_first.shape[1])
     first = jnp.max(jnp.where(is_first, place[None], 0), axis=1)  # [N]

@@ -35,7 +35,7 @@ def step(
         [jax.ShapeDtypeStruct((), jnp.float32), *shapes * 3],
         # The kernel takes all runs of a fleet at once.
         vmap_method="broadcast_all",
-        # Parameters and moments, after the count and the gradients, are replaced where they lie.
+        # The kernel updates parameters and moments in place; count and gradients come before them.
         input_output_aliases={1 + len(leaves) + k: 1 + k for k in range(3 * len(leaves))},
     )
     trees = (gradients, params, mu, nu)

@@ -1,8 +1,8 @@
 """JAX's random numbers, drawn faster on the CPU.
 
-JAX computes the 20 rounds of threefry there in a loop of small kernels, whose starts cost more than
-the arithmetic, also when it splits a key. Here the rounds are unrolled, so a draw is one kernel.
-The numbers are those of `jax.random.key`. Source: Salmon et al. (2011), Threefry-2x32.
+On the CPU, JAX computes the 20 rounds of threefry in a loop of small kernels, and starting these
+costs more than the arithmetic. Here the rounds are unrolled: a draw, or a split of a key, is one
+kernel. The numbers equal those of `jax.random.key`. Source: Salmon et al. (2011), Threefry-2x32.
 """
 
 import math
@@ -17,7 +17,7 @@ _PARITY = np.uint32(0x1BD11BDA)
 
 
 def wrap(key_data: jax.Array) -> jax.Array:
-    """The key of `[..., 2] uint32`, for all functions of `jax.random`; 32 bits a number.
+    """A key for all functions of `jax.random`, from its data `[..., 2] uint32`; 32 bits a number.
 
     Raises:
       NotImplementedError: when numbers of another width are drawn.
@@ -26,7 +26,7 @@ def wrap(key_data: jax.Array) -> jax.Array:
 
 
 def _encrypt(key, x1):
-    """The two words `[n] uint32` each that a key makes of the words 0 and `x1`, `[n] uint32`."""
+    """Encrypts the words 0 and `x1 [n] uint32`; returns two words, `[n] uint32` each."""
     keys = (key[0], key[1], key[0] ^ key[1] ^ _PARITY)
     x0, x1 = jnp.full_like(x1, keys[0]), x1 + keys[1]
     for group in range(5):

@@ -57,7 +57,7 @@ def encode_each(observations, w1, b1, w2, b2) -> tuple[jax.Array, ...]:
 
 
 def _as_matrices(pixels_a_patch: int, w1, b1, w2, b2):
-    """The parameters as `encode_patches` takes them, those of the first layer for pixels to 255."""
+    """The parameters as `encode_patches` takes them; the first layer reads pixels up to 255."""
     first, second = _CHANNELS
     # [y, x, c, out] -> rows (c, y, x). Dividing the weights by 255, not the pixels, saves a pass
     # over the largest array of the update.
@@ -86,12 +86,12 @@ def _products(observations, w1, b1, w2, b2):
 def _products_forward(observations, w1, b1, w2, b2):
     pixels = _signed_rows(observations)
     bias = b1 + _MIDDLE * w1.sum(axis=0)
-    # In two terms, so that products of low precision do not round it.
+    # bias = high + low, because a bfloat16 product would round it.
     high = jax.lax.reduce_precision(bias, exponent_bits=8, mantissa_bits=7)
     weights = jnp.concatenate([w1, high[None], (bias - high)[None]])
     weights = jnp.pad(weights, ((0, pixels.shape[-1] - len(weights)), (0, 0)))
-    # Keeps the pixels bytes in memory, which each product converts as it loads them; and keeps XLA
-    # from merging the products of two calls with equal weights, for which it would write floats.
+    # The barrier keeps the pixels as bytes in memory; each product converts them as it loads them.
+    # Without it, XLA would also merge products of two calls with equal weights, and write floats.
     pixels, weights, w2 = jax.lax.optimization_barrier((pixels, weights, w2))
     first = pixels.astype(jnp.float32) @ weights
     second = _rows_of_cells(nn.relu(first)) @ w2 + b2[None]
@@ -126,7 +126,7 @@ def _products_backward(saved, gradients):
     gradient = jnp.concatenate(gradients).reshape(second.shape)
     gradient = jnp.where(second > 0, gradient, 0.0)
     inner = jnp.where(_rows_of_cells(first) > 0, gradient @ w2.T, 0.0)
-    # In parts, whose products run at the same time.
+    # In parts, so that their products run in parallel.
     part = math.gcd(len(pixels), _PART)
     parts = [x.reshape(-1, part, x.shape[-1]) for x in (pixels, inner.reshape(first.shape))]
     products = jnp.einsum("nip,nio->npo", parts[0].astype(jnp.float32), parts[1]).sum(axis=0)
@@ -141,7 +141,7 @@ def _products_backward(saved, gradients):
 
 
 _MIDDLE = 128
-_PART = 800  # the most patches of a part
+_PART = 800  # most patches in a part
 
 
 _products.defvjp(_products_forward, _products_backward)
@@ -152,11 +152,11 @@ def encode_patches(
 ) -> jax.Array:
     """Two layers on the CPU, each with ReLU: `[N, 225, P] uint8 -> [N, 9 * 64]`.
 
-    With AVX-512 a kernel of our own computes it (`ops/kernels/encoder.cc`), but not in bfloat16.
+    With AVX-512, a C++ kernel computes them (`ops/kernels/encoder.cc`), except in bfloat16.
 
     Args:
       pixels: P pixels of each patch.
-      w1: `[P, 32]`, of a pixel from 0 to 255.
+      w1: `[P, 32]`, for pixels from 0 to 255.
       b1: `[32]`.
       w2: `[25 * 32, 64]`.
       b2: `[64]`.

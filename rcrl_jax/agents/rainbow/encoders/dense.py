@@ -13,7 +13,7 @@ _UNITS = (256, 256)
 
 
 class DenseEncoder(Encoder):
-    """Two dense layers of 256 units, each with ReLU; initial values are uniform, as elsewhere."""
+    """Two dense layers of 256 units, each with ReLU; initial values as in the other encoders."""
 
     @nn.compact
     def __call__(self, observation: jax.Array) -> jax.Array:

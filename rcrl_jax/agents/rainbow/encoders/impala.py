@@ -1,7 +1,7 @@
 """The residual encoder of IMPALA, which the strongest agents of Atari-100k use.
 
-Source: Espeholt et al. (2018), figure 3, right, without its dense layer: a head brings one. Initial
-values as in BBF (Schwarzer et al., 2023).
+Source: Espeholt et al. (2018), figure 3, right, without the dense layer, because the head has one.
+Initial values as in BBF (Schwarzer et al., 2023).
 """
 
 import functools
@@ -35,11 +35,11 @@ class ImpalaEncoder(Encoder):
 class Convolution(nn.Module):
     """A 3x3 convolution of stride 1 that keeps height and width, on zero-padded images.
 
-    Its kernel starts uniform with Glorot's scale, its bias at 0. `nn.Conv` computes the same, but
+    The kernel starts uniform with Glorot's scale, the bias at 0. `nn.Conv` computes the same, but
     takes about ten times as long inside the loop over runs on a CPU.
 
     Attributes:
-      channels: out.
+      channels: channels out.
       relu: whether negative outputs become 0.
     """
 
@@ -68,8 +68,8 @@ def _convolve_on_device(x, kernel, bias, relu):
 def max_pool(x: jax.Array) -> jax.Array:
     """The largest of each 3x3 window, stride 2: `[N, H, W, C] -> [N, ceil(H / 2), ceil(W / 2), C]`.
 
-    As `nn.max_pool` with padding 'SAME', whose gradient takes three times as long on a CPU. Equal
-    largest values share the gradient.
+    Computes `nn.max_pool` with padding 'SAME', whose gradient takes three times as long on a CPU.
+    Equal largest values share the gradient.
     """
     chex.assert_rank(x, 4)
     for axis in (1, 2):

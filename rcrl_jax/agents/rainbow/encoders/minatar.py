@@ -18,9 +18,9 @@ _FAN_IN = _KERNEL**2 * 10  # with the ten channels of Seaquest, the game with th
 class MinAtarEncoder(Encoder):
     """One 4x4 convolution of stride 2 with 16 channels and ReLU, without padding.
 
-    The kernel and the size of the initial values of a channel of the input do not depend on the
-    number of channels. A game with few channels is therefore the same in a fleet that pads its
-    frames to those of the game with the most, except for rounding.
+    The initial weights of an input channel do not depend on the number of channels. So a game with
+    few channels stays the same, up to rounding, in a fleet that pads its frames to the largest
+    number of channels.
     """
 
     @nn.compact

@@ -14,7 +14,7 @@ from rcrl_jax.ops import convolution
 
 _LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels out, kernel, stride
 _MOST_PARTS = 32
-_TILE = 32  # rows that a GPU's product takes at once
+_TILE = 32  # rows of a tile of a product on a GPU
 
 
 def convolve(
@@ -27,8 +27,8 @@ def convolve(
 
     Each block of `stride` x `stride` pixels becomes the channels of one cell. The convolution over
     cells has stride 1 and k = K / stride taps a side; its k * k shifted inputs are concatenated.
-    `jax.vmap` over runs keeps this a batched product, while it would turn a convolution into a
-    slow grouped one.
+    `jax.vmap` over runs turns the product into a batched product, but would turn a convolution into
+    a slow grouped convolution.
 
     Args:
       images: `[N, H, W, in]`; H and W are multiples of the stride.
@@ -69,8 +69,9 @@ def _as_cells(images, kernel, stride):
 def _multiply_in_parts(x, kernel):
     """`[N, Y, X, F], [F, d] -> [N, Y, X, d]`; the kernel's gradient is a sum of products.
 
-    The kernel's gradient has few tiles to distribute over a GPU. XLA also splits the sum, but into
-    parts for which its products in TF32 find no tiles: the update of few runs would not compile.
+    The kernel's gradient has few tiles to distribute over a GPU, so we split the sum. XLA would
+    split it, too, but into parts for which its TF32 products find no tiles: with few runs, the
+    update would not compile.
     """
     return x @ kernel
 
@@ -84,8 +85,8 @@ def _multiply_backward(saved, gradient):
     rows = gradient.size // gradient.shape[-1]
     fitting = (n for n in range(1, _MOST_PARTS + 1) if rows % (_TILE * n) == 0)
     parts = max(fitting, default=1)
-    of_x, of_gradient = (y.reshape(parts, -1, y.shape[-1]) for y in (x, gradient))
-    return gradient @ kernel.T, jnp.einsum("npf,npd->nfd", of_x, of_gradient).sum(axis=0)
+    inputs, outputs = (y.reshape(parts, -1, y.shape[-1]) for y in (x, gradient))
+    return gradient @ kernel.T, jnp.einsum("npf,npd->nfd", inputs, outputs).sum(axis=0)
 
 
 _multiply_in_parts.defvjp(_multiply_forward, _multiply_backward)
@@ -125,5 +126,5 @@ def _layer(x, kernel, bias, *, stride):
 
 
 def _layer_on_cpu(x, kernel, bias, *, stride):
-    """A convolution over cells, which has stride 1: twice as fast as the product of its windows."""
+    """A convolution of stride 1 over cells: twice as fast as the product of the windows."""
     return convolution.convolve(*_as_cells(x, kernel, stride), bias, 1, True)
