@@ -26,7 +26,8 @@ class AgentParts(NamedTuple):
     encode_target: Callable[[types.Params, jax.Array], jax.Array]
     """The same with `target_params`."""
     join: Callable[[types.Params, jax.Array, jax.Array], jax.Array]
-    """`(agent_params, psi [N, psi_size], action [N, *act]) -> phi [N, phi_size]`."""
+    """`(agent_params, psi [N, psi_size], action [N, *act]) -> phi [N, phi_size]`. With Rainbow's
+    `head='state'`, phi is psi, without the action."""
     augment: Callable[[chex.PRNGKey, jax.Array], jax.Array]
     """`(key, sampled observation [N, ...]) -> observation [N, *obs]`, shifted or cropped at random;
     for tasks that need whole frames."""

@@ -2,8 +2,9 @@
 
 XLA computes them without our kernels, from fixed actions, so that rounding changes no batch.
 `python -m tests.training.test_portable record` records the presets that have no numbers or whose
-numbers differ by more than rounding, and names them. Commit new numbers of an old preset
-separately, and say in the message what changes the results on purpose.
+numbers differ by more than rounding, and names them. `record rcrl curl` computes these alone and
+keeps all other numbers. Commit new numbers of an old preset separately, and say in the message what
+changes the results on purpose.
 """
 
 import dataclasses
@@ -208,10 +209,18 @@ def test_an_error_of_a_thousandth_in_any_loss_is_noticed(preset, recorded, monke
 if __name__ == "__main__":
     from tests import conftest  # noqa: F401 - sets the compiler's flags, before JAX starts
 
-    if sys.argv[1:] != ["record"]:
-        sys.exit("usage: python -m tests.training.test_portable record")
+    command, names = sys.argv[1:2], sys.argv[2:]
+    if command != ["record"]:
+        sys.exit("usage: python -m tests.training.test_portable record [PRESET ...]")
+    if unknown := set(names) - set(PRESETS):
+        sys.exit(f"not recorded here: {', '.join(sorted(unknown))}; only {', '.join(PRESETS)}")
     native.get = lambda name: None
     before = json.loads(RECORDED.read_text())
-    made = renewed({preset: follow(preset) for preset in PRESETS}, before)
+    found = {}
+    for preset in names or PRESETS:
+        print("computing", preset, flush=True)
+        found[preset] = follow(preset)
+    kept = before if names else {}
+    made = kept | renewed(found, before)
     RECORDED.write_text(json.dumps(made, indent=1) + "\n")
     print("recorded:", *(preset for preset in made if made[preset] != before.get(preset)))

@@ -5,6 +5,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from rcrl_jax import types
 from rcrl_jax.agents.rainbow import noisy
 from rcrl_jax.config.choices import ENCODERS, load
 from rcrl_jax.networks import initializers
@@ -117,8 +118,19 @@ class RainbowNetwork(nn.Module):
         Args:
           observation: as the encoder reads it: patches `[N, 225, C, 25] uint8`, whole frames
             `[N, C, 84, 84] uint8`, bits `[N, C, bytes] uint8` or vectors `[N, C, D] float32`.
+
+        Raises:
+          Incompatible: psi(s) has another shape or type than the entry in `ENCODERS` promises.
         """
-        return self.encoder(observation)
+        psi = self.encoder(observation)
+        expected = (len(observation), self.embedding_size)
+        if psi.shape != expected or psi.dtype != jnp.float32:
+            raise types.Incompatible(
+                f"encoder {self.encoder_name} returns psi(s) {list(psi.shape)} {psi.dtype} where "
+                f"its entry in config/choices.py, psi_size={self.embedding_size}, asks for "
+                f"{list(expected)} float32"
+            )
+        return psi
 
     def logits_of(
         self,

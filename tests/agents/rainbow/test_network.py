@@ -8,8 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rcrl_jax import types
 from rcrl_jax.agents.rainbow.encoders.data_efficient import DataEfficientEncoder
 from rcrl_jax.agents.rainbow.network import RainbowNetwork
+from rcrl_jax.config.choices import ENCODERS
 
 ACTIONS, ATOMS, HIDDEN, SIGMA = 3, 5, 6, 0.1
 
@@ -36,6 +38,14 @@ def logits_of(network: RainbowNetwork, params, obs, noise=None) -> jax.Array:
 
 def observation(n: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (n, 225, 4, 25), np.uint8)
+
+
+def test_an_encoder_of_another_width_than_its_entry_is_refused(monkeypatch):
+    entry = ENCODERS["data_efficient"]
+    monkeypatch.setitem(ENCODERS, "data_efficient", entry._replace(psi_size=100))
+    network = RainbowNetwork(ACTIONS, ATOMS, HIDDEN, SIGMA, "state", "data_efficient", "normal")
+    with pytest.raises(types.Incompatible, match=r"psi\(s\) \[1, 576\] .*psi_size=100"):
+        init(network)
 
 
 @pytest.fixture(scope="module", params=["state", "state_action"])
