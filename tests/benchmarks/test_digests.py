@@ -167,8 +167,9 @@ def write_minatar_run(project):
     """A run of MinAtar with the files that training leaves, below results/minatar."""
     root = project / "results" / "minatar" / "settings"
     run = write_run(
-        root, "minatar_erainbow_sa", "Breakout", 100, steps=20_000, episodes=20, backend="minatar"
-    )
+        root, "minatar_erainbow_sa", "Breakout", 100, steps=20_000, episodes=20, backend="minatar",
+        changes={"learning_rate": 2.5e-4, "target_period": 2000},
+    )  # fmt: skip
     episode = {"agent_steps": 2000, "wall_s": 1.26, "episode_return": 3.0}
     update = {"agent_steps": 2000, "wall_s": 1.27, "loss_c51": 1 / 3, "steps_per_s": 9.5}
     write_lines(run / "metrics.jsonl", [episode, update])
