@@ -118,7 +118,7 @@ setup(
         # Tables, figures and the page of rcrl_jax/tables/.
         "tables": ["jinja2>=3.1,<4", "markupsafe>=3,<4", "pandas>=3,<4"],
         "tpu": ["jax[tpu]>=0.10,<0.11"],
-        "wandb": ["wandb>=0.29,<0.32"],
+        "wandb": ["wandb>=0.29,<0.30"],
     },
     classifiers=[
         "Programming Language :: Python :: 3.11",

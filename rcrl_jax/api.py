@@ -29,7 +29,7 @@ from rcrl_jax.agents.agent import EVALUATION
 from rcrl_jax.config import base, fields, presets
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import gymnasium_games, protocol
-from rcrl_jax.runs import records, workdir
+from rcrl_jax.runs import records, tracking, workdir
 from rcrl_jax.runs.paths import PARAMETERS, RunId, RunPaths
 from rcrl_jax.training import (
     build,
@@ -73,6 +73,7 @@ def train(
     init_from: "Run | str | os.PathLike | None" = None,
     init_part: str = "all",
     arm: str | None = None,
+    track: bool = False,
     say: Callable[[str], None] = words.say,
     **fields_of_config: Any,
 ) -> "Run":
@@ -100,6 +101,7 @@ def train(
       init_part: 'all' parameters of these agents, or those of their 'encoder'. Auxiliary tasks
         always start anew.
       arm: what tables call these runs; by default the preset with the changed fields.
+      track: whether to send records to Weights & Biases.
       say: prints a line for the user.
       **fields_of_config: fields without a group, such as `learning_rate=2e-4`.
 
@@ -151,6 +153,7 @@ def train(
         init_from=init_from.directory if isinstance(init_from, Run) else init_from,
         init_part=init_part,
         arm=arm,
+        track=track,
     )
     check_effects(plan, changes)
     carry_out(plan, benchmark.spec(config, games), say, nulls=nulls)
@@ -232,6 +235,7 @@ def make_plan(
     make_environment: EnvironmentMaker | None = None,
     init_from: str | os.PathLike | None = None,
     init_part: str = "all",
+    track: bool = False,
 ) -> Plan:
     """The plan of one preset on every game with every seed; arguments as of `train`.
 
@@ -252,10 +256,13 @@ def make_plan(
       make_environment: for games that are no benchmark's.
       init_from: a directory whose agents they start from.
       init_part: which part of these.
+      track: whether to send records to Weights & Biases.
 
     Raises:
-      ValueError: a value is out of range.
+      ValueError: a value is out of range, or W&B is wanted and not installed.
     """
+    if track:
+        tracking.check_installed()
     if init_part not in initial.PARTS:
         raise ValueError(f"init_part: expected {' or '.join(initial.PARTS)}, got {init_part!r}")
     if init_part != initial.PARTS[0] and init_from is None:
@@ -281,6 +288,7 @@ def make_plan(
         frame_store=build.choose_frame_store(frame_store, pixels=config.observation == "pixels"),
         init_from=source,
         arm=arm,
+        track=track,
     )
 
 

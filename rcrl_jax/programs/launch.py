@@ -1,7 +1,6 @@
 """The training program. Those of Atari, DMControl and MinAtar differ by benchmark and defaults."""
 
 import contextlib
-import dataclasses
 import errno
 import pathlib
 import sys
@@ -295,6 +294,7 @@ def make_plan(
         make_environment=make_environment,
         init_from=_INIT_FROM.value,
         init_part=_INIT_PART.value,
+        track=_TRACK.value,
         **fleet_options(),
     )
 
@@ -330,11 +330,7 @@ def _check_one_of(
 def run(plan: "Plan", spec: EnvironmentSpec) -> None:
     """Carries out a plan, if it fits; see `api.check`. A dry run says that it fits, and ends."""
     from rcrl_jax import api
-    from rcrl_jax.runs import tracking
 
-    if _TRACK.value:
-        tracking.check_installed()
-        plan = dataclasses.replace(plan, track=True)
     if _DRY_RUN.value:
         api.check(plan, spec)
         end_dry_run([plan], plan.workdir)

@@ -39,7 +39,7 @@ class NotTracked(ValueError):
 def check_installed() -> None:
     """Raises NotTracked unless W&B is installed."""
     if importlib.util.find_spec("wandb") is None:
-        raise NotTracked("--track needs W&B: pip install 'rcrl-jax[wandb]'")
+        raise NotTracked("tracking needs W&B: pip install 'rcrl-jax[wandb]'")
 
 
 @contextlib.contextmanager

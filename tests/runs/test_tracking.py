@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+import rcrl_jax
 from rcrl_jax.programs.sweeps import driver
-from rcrl_jax.runs import records
+from rcrl_jax.runs import records, tracking
 from tests.programs import programs
 from tests.training import toy
 
@@ -113,6 +114,9 @@ def test_a_program_without_wandb_is_refused_before_it_writes(tmp_path, monkeypat
         ended = programs.call(program, "--track", *flags, directory=tmp_path)
         assert ended.returncode == 2 and len(ended.stderr.splitlines()) == 1
         assert "pip install 'rcrl-jax[wandb]'" in ended.stderr and not list(tmp_path.iterdir())
+    with pytest.raises(tracking.NotTracked, match="tracking needs W&B"):
+        rcrl_jax.train("minatar_rcrl", game="Breakout", workdir=tmp_path / "run", track=True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_sweep_hands_tracking_on_to_its_fleets(tmp_path, monkeypatch):
