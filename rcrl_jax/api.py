@@ -82,23 +82,23 @@ def train(
     Args:
       preset: its name; `docs/contents.md` describes each.
       game: a game or task, or several.
-      environment: in place of a game, one of one's own: `gymnasium:CartPole-v1`, or `mymodule:make`
-        for a function that makes it; see `envs/gymnasium_games.py`.
+      environment: instead of `game`, a game of one's own: `gymnasium:CartPole-v1`, or
+        `mymodule:make` for a function that returns it; see `envs/gymnasium_games.py`.
       seeds: of each game.
       steps: agent steps of a run; by default those of the benchmark.
-      workdir: where everything is written; by default below `runs`, named as the programs do.
+      workdir: where everything is written; by default `runs/<preset>-<games>-<seeds>`.
       eval_episodes: episodes of the final evaluation; by default those of the benchmark.
       settings: fields of the configuration by name, those of groups with dotted names:
         `{"return_contrast.batch_size": 32}`.
-      backend: what simulates, if not the first of the benchmark's.
+      backend: the simulator; by default the benchmark's first.
       film: whether to film the first game of the final evaluation.
-      nulls: whether to play its games without learning, too, and to say what was gained.
+      nulls: whether to play these games without learning, too, and to report the gain.
       batching: 'map', 'vmap' or 'auto'; see `Fleet`.
       devices: how many devices share the runs; by default all, at most one for each run.
       frame_store: 'host', 'device' or 'auto': where the replay keeps frames.
-      init_from: the agents of another training, whose newest parameters these start from. A single
-        run starts all; of several, each run starts from that of its game and seed.
-      init_part: 'all' parameters of these agents, or those of their 'encoder'. Auxiliary tasks
+      init_from: another training, from whose newest parameters these agents start. A single source
+        run starts all runs; of several, each starts the run of the same game and seed.
+      init_part: 'all' parameters of the source, or those of its 'encoder'. Auxiliary tasks
         always start anew.
       arm: what tables call these runs; by default the preset with the changed fields.
       track: whether to send records to Weights & Biases.
@@ -107,7 +107,7 @@ def train(
 
     Raises:
       ValueError: an unknown preset, game, environment or field, or a value out of range.
-      Exception: as of `experiment.run`, such as `Interrupted` after a stop signal.
+      Exception: as `experiment.run` raises, such as `Interrupted` after a stop signal.
     """
     games = (game,) if isinstance(game, str) else tuple(game)
     if environment is not None:
@@ -184,7 +184,7 @@ def scores(*directories: str | os.PathLike, steps: int | None = None) -> Columns
       `game`, `seed`, `agent_steps` and `score`, the mean return.
 
     Raises:
-      ValueError: one is no directory.
+      ValueError: a path is no directory.
       ImportError: the extra is not installed.
     """
     return {name: column.to_numpy() for name, column in _finished(directories, steps).items()}
@@ -195,7 +195,7 @@ def score_matrices(
 ) -> dict[str, np.ndarray]:
     """The scores of `scores` by arm, `[runs, games]`, as the library rliable takes them.
 
-    Games are those that all arms have, in the paper's order; a row is a seed that has all of them.
+    Games are those that all arms have, in the paper's order; a row is a seed that has all of these.
     """
     found = _finished(directories, steps)
     from rcrl_jax.tables import runs  # after the check that it can be imported
@@ -246,16 +246,16 @@ def make_plan(
       seeds: of each game.
       steps: agent steps of a run.
       eval_episodes: episodes of the final evaluation.
-      backend: what simulates.
+      backend: the simulator.
       workdir: where everything is written.
       film: whether to film a game.
       batching: how the fleet computes.
-      devices: how many share the runs.
+      devices: number of devices that share the runs.
       frame_store: where frames are kept.
       arm: what tables call these runs.
-      make_environment: for games that are no benchmark's.
-      init_from: a directory whose agents they start from.
-      init_part: which part of these.
+      make_environment: for games without a benchmark.
+      init_from: a directory with the agents that the runs start from.
+      init_part: which parameters of these agents.
       track: whether to send records to Weights & Biases.
 
     Raises:
@@ -293,7 +293,7 @@ def make_plan(
 
 
 def check_effects(plan: Plan, changed: Iterable[str], flag: str = "") -> None:
-    """Raises ValueError if a field is set in vain in a new run.
+    """Raises ValueError if a new run sets a field that has no effect.
 
     Args:
       plan: the experiment.
@@ -311,12 +311,12 @@ def check(plan: Plan, spec: protocol.EnvironmentSpec) -> None:
 
     Args:
       plan: the experiment.
-      spec: of its environments; its actions are the largest action set that they may have.
+      spec: of the environments, with the largest action set that they may have.
 
     Raises:
       DoesNotFit: too little memory.
       Incompatible: the configuration, its tasks and the environments do not work together.
-      VideoFailed: it wants a video, and there are no frames or no ffmpeg.
+      VideoFailed: it asks for a video, but there are no frames or no ffmpeg.
       OSError: too little space on the disk.
     """
     if plan.film:
@@ -579,9 +579,9 @@ def _benchmark_of(preset: str, games: Sequence[str]) -> Environment:
     return benchmark
 
 
-@functools.cache  # as the first call finds it: its training starts JAX
+@functools.cache  # later calls return the first answer, since the first training starts JAX
 def _prepare_memory(large_blocks: bool) -> bool:
-    """Sets up the host's memory; returns whether JAX was used before, which makes it vain."""
+    """Sets up the host's memory; returns whether JAX was used before: then it is too late."""
     is_late = host_memory.is_late()
     host_memory.keep_freed_memory(large_blocks=large_blocks)
     return is_late
@@ -605,7 +605,7 @@ def _checked_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
 
 
 def _devices_of(runs: int, wanted: int | None) -> int:
-    """No more devices than it takes for as many rows on each: the others would compute copies.
+    """The fewest devices with as few runs on each: further devices would compute copies.
 
     Raises:
       ValueError: JAX finds fewer.

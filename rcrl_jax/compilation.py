@@ -13,7 +13,7 @@ _IDENTITY = (
     "model name", "cpu family", "model", "stepping", "flags",  # x86
     "CPU implementer", "CPU variant", "CPU part", "CPU revision", "Features",  # ARM
 )  # fmt: skip
-_WRITES = "/jax/compilation_cache/cache_misses"  # the event before JAX keeps a program
+_WRITES = "/jax/compilation_cache/cache_misses"  # JAX's event before it writes a program
 
 
 def processor() -> dict[str, str]:
@@ -39,10 +39,10 @@ def folder(parent: pathlib.Path) -> pathlib.Path:
 def keep_programs() -> None:
     """Keeps what JAX compiles from now on, unless the environment names another folder.
 
-    The least recently used programs are deleted beyond a gibibyte. JAX's own variables come first:
+    Beyond a gibibyte, the least recently used programs are deleted. JAX's variables go first:
     `JAX_ENABLE_COMPILATION_CACHE=false` keeps nothing, `JAX_COMPILATION_CACHE_DIR` names a folder.
     """
-    import jax  # late: tests find their folder before JAX reads the environment
+    import jax  # late: tests call `folder` before JAX reads the environment
 
     if jax.config.jax_compilation_cache_dir is not None:
         return
@@ -51,7 +51,7 @@ def keep_programs() -> None:
         own = folder(caches / "rcrl_jax")
         own.mkdir(parents=True, exist_ok=True)
         _delete_orphans(own)
-    except (OSError, RuntimeError):  # no home, none to write to, no locks: every start compiles
+    except (OSError, RuntimeError):  # no writable home or no locks: every start compiles
         return
     jax.config.update("jax_compilation_cache_dir", str(own))
     jax.config.update("jax_compilation_cache_max_size", 2**30)
@@ -66,9 +66,9 @@ def keep_programs() -> None:
 
 
 def _delete_orphans(own: pathlib.Path) -> None:
-    """Deletes programs without their time of use, as a process leaves that is killed in writing.
+    """Deletes programs without a time of use, which a process killed while writing leaves.
 
-    JAX's cache takes nothing new while it holds one.
+    JAX's cache stores nothing new while it holds such a program.
 
     Raises:
       OSError: the folder cannot be written or locked.

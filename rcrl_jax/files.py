@@ -25,7 +25,7 @@ Checked = TypeVar("Checked")
 
 _UNABLE = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
 MOST_BYTES = 2**28
-"""Of a file that is read whole; those of a run have megabytes."""
+"""Largest file that is read whole; a run's files have megabytes."""
 
 
 class Damaged(ValueError):
@@ -100,8 +100,8 @@ def reading(
 ) -> Iterator[None]:
     """Turns every error of the block into `Damaged`, which names `path`.
 
-    The block parses the content of a file and takes from it what is needed. No list of error
-    classes is complete there: damaged bytes raise whatever the code that meets them raises.
+    The block parses the content of a file and takes from it what is needed. Damaged bytes
+    can raise any error, so no list of error classes would be complete.
 
     Args:
         path: the file or directory.
@@ -123,10 +123,9 @@ def reading(
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike) -> Iterator[None]:
-    """Names `path` in errors of the operating system; those of an open file name none.
+    """Names `path` in errors of the operating system; errors of an open file name no path.
 
-    Says what to do where the file system lacks what was asked of it, as some network file systems
-    lack locks.
+    Adds a remedy where the file system lacks a feature, as some network file systems lack locks.
 
     Raises:
         OSError: the block has raised it.
@@ -141,7 +140,7 @@ def naming(path: str | os.PathLike) -> Iterator[None]:
 
 
 def open_regular(path: str | os.PathLike, flags: int = os.O_RDONLY) -> int:
-    """Opens a regular file; nothing else: a pipe would block for ever, a device may never end.
+    """Opens a regular file alone: a pipe would block for ever, a device may never end.
 
     Args:
         path: the file, or a link to it.
@@ -165,7 +164,7 @@ def read_bytes(path: str | os.PathLike) -> bytes:
     """Reads a regular file of at most 256 MB.
 
     Raises:
-        Damaged: it is none, or larger.
+        Damaged: it is not regular, or larger.
         OSError: it cannot be read.
     """
     with open(open_regular(path), "rb") as file:
@@ -179,8 +178,8 @@ def read_json(path: str | os.PathLike, check: Callable[[dict[str, Any]], Checked
 
     Args:
         path: the file.
-        check: takes the object and returns what the caller needs of it; raises anything if it is
-            not what it should be.
+        check: takes the object and returns what the caller needs of it; raises any error if the
+            object is wrong.
 
     Raises:
         Damaged: it is not a JSON object, or `check` has raised.
@@ -200,9 +199,9 @@ def locked(
 ) -> Iterator[Callable[[], None]]:
     """Locks a directory, which is made if need be; the lock ends with the block or the process.
 
-    The kernel frees the lock when its holder dies, however it dies. Its file says who holds it, and
-    is empty when nobody does. It is never deleted: a program that has it open and one that makes
-    it anew would both hold it.
+    The kernel frees the lock when its holder dies, however it dies. The lock's file names the
+    holder, and is empty without one. The file is never deleted: a program that has it open and a
+    program that makes it anew would both hold the lock.
 
     Args:
         directory: where one program at a time may write.
@@ -280,7 +279,7 @@ def make_writable(directory: str | os.PathLike) -> None:
 
 
 def check_writable(directory: str | os.PathLike) -> None:
-    """Checks as `make_writable` does, and leaves nothing behind: the program may refuse its work.
+    """Checks as `make_writable` does, and leaves nothing behind, since the run may be refused.
 
     Raises:
         OSError: the directory cannot be made, or no files can be written to it.
@@ -307,7 +306,7 @@ def check_space(path: pathlib.Path, needed: int) -> None:
 
 
 def bytes_in(path: pathlib.Path) -> int:
-    """Size of a file, or of all files below a directory; 0 for what is not there, or no more."""
+    """Size of a file, or of all files below a directory; 0 if it does not exist."""
     below = (pathlib.Path(at, name) for at, _, names in os.walk(path) for name in names)
     total = 0
     for place in (path, *below):

@@ -1,8 +1,8 @@
 """Signals that ask a program to stop: to save its state first, or at once if there is none.
 
-Python runs signal handlers in the main thread, between two of its instructions. While the main
-thread compiles or computes in C++, that can take minutes. So what must happen at once is done by a
-thread that the C part of Python's signal handling wakes up.
+Python runs signal handlers in the main thread, between two instructions. These can be minutes apart
+while the main thread compiles or computes in C++. So a thread does what must happen at once; the C
+part of Python's signal handling wakes it up.
 """
 
 import contextlib
@@ -91,7 +91,7 @@ def _end(signum: int) -> NoReturn:
 
 @contextlib.contextmanager
 def _watching(on_signal: Callable[[int], None]) -> Iterator[None]:
-    """Calls `on_signal` in a thread of its own as soon as a stop signal comes."""
+    """Calls `on_signal` in a separate thread as soon as a stop signal comes."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
 

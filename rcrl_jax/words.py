@@ -9,9 +9,9 @@ def count(noun: str, number: int) -> str:
 
 
 def say(line: str) -> None:
-    """Prints a line at once, into a file too: the process may be killed.
+    """Prints a line and flushes it, since the process may be killed.
 
-    Without a terminal, as after it was closed, work goes on.
+    If the terminal was closed, work goes on.
     """
     with contextlib.suppress(OSError):
         print(line, flush=True)
@@ -32,9 +32,9 @@ def one_line(what: object, longest: int = 300) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` whose characters that do not print are escaped; line breaks stay.
+    """`text` with unprintable characters escaped; line breaks stay.
 
-    Among these are those that reverse the direction of writing, and halves of a surrogate pair,
+    These include marks that reverse the direction of writing, and halves of a surrogate pair,
     which no file can hold.
     """
     return "".join(

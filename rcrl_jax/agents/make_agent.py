@@ -78,9 +78,9 @@ def make_agent(
 
 
 def _shielded(function: Callable) -> Callable:
-    """Wraps `function` so that a program's strictness about types and transfers ends before it.
+    """Runs `function` under JAX's default rules for types and transfers, whatever the program sets.
 
-    optax mixes types as well, and the host's memory feeds every update.
+    optax mixes types, and every update reads the host's memory.
     """
 
     @functools.wraps(function)

@@ -127,7 +127,7 @@ def deterministic_step(parts: Parts, params, state, stacks, action, key):
 
 
 def make_stochastic(config: SimpleConfig, max_num_actions: int) -> World:
-    """The model of a state and bits, which learns to predict several frames in a row."""
+    """The stochastic model, which learns to predict several frames in a row."""
     world = config.stochastic
     bits = simple_bits.BitInjection(
         world.filters, world.bits, world.flip_rate, world.ramp, world.most_predicted,
@@ -153,9 +153,9 @@ def init_stochastic(parts: Parts, key: chex.PRNGKey) -> types.Params:
 def stochastic_loss(parts: Parts, params, windows, updates, key):
     """See `World.loss`.
 
-    The model reads true frames or, more and more often, its own predictions. Every step of a window
-    trains the prediction of the next frame and its bits; from the last given frame on, also that of
-    the reward.
+    The model reads true frames or, increasingly often, its predictions. Every step of a window
+    trains the predicted next frame and its bits; from the last given frame on, also the predicted
+    reward.
     """
     network, world, stack = parts.network, parts.config.stochastic, parts.config.frame_stack
     frames, reward = _labels(windows)
