@@ -31,7 +31,7 @@ KEPT = 2
 _AGENTS = "learner/params/agent/"
 _NAME = re.compile(r"(0|[1-9]\d*)\.ckpt", re.ASCII)
 _LEFTOVER = re.compile(rf"\.partial\.\d+\.{_NAME.pattern}", re.ASCII)
-# Errors in reading that stay: files are gone or of another kind, or a disk has bad sectors.
+# Permanent errors of reading: files are gone or of another kind, or a disk has bad sectors.
 _LASTING = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EIO}
 _DELETION_S = 1.0  # that another program may take to delete the directory
 
@@ -44,11 +44,11 @@ class Checkpoint(NamedTuple):
     pending_update: types.Update | None  # NumPy; its priorities are not in the replay yet
     replay: ReplayState
     history: types.HistoryState
-    records: RecordState | None  # None in what only tells types and shapes
+    records: RecordState | None  # None in a template of types and shapes
     frame_log: int | None = None  # size of the log of frames in bytes; None if there is none
-    # The arrays of what agents remember in acting, leading axis R, in the order of the leaves.
+    # The agents' memory of `act`: arrays with leading axis R, in the order of the leaves.
     memory: tuple[np.ndarray, ...] = ()
-    early_updates: int = 0  # how many of the updates due at this step are made
+    early_updates: int = 0  # updates made so far of those due at this step
 
 
 class OlderVersion(ValueError):
@@ -63,17 +63,17 @@ class OlderVersion(ValueError):
 
 
 def of_older_version(directory: pathlib.Path) -> pathlib.Path | None:
-    """A checkpoint in the format before this one, a directory; None if there is none."""
+    """A checkpoint of the previous format, a directory; None if there is none."""
     return next(iter(path.parent for path in sorted(directory.glob("*/learner"))), None)
 
 
 def is_leftover(path: pathlib.Path) -> bool:
-    """Whether `path` is what a killed process left of a checkpoint: the next start deletes it."""
+    """Whether `path` is a killed process's part of a checkpoint, which the next start deletes."""
     return bool(_LEFTOVER.fullmatch(path.name))
 
 
 class CheckpointStore:
-    """Writes checkpoints into a directory, each one atomically, in a thread of its own."""
+    """Writes checkpoints into a directory, each one atomically, in a separate thread."""
 
     def __init__(self, directory: pathlib.Path, say: Callable[[str], None]) -> None:
         """Makes the directory if need be, and deletes what killed processes left there.
@@ -92,8 +92,8 @@ class CheckpointStore:
                 path.unlink()
         self._thread = futures.ThreadPoolExecutor(1, "checkpoints")
         self._write: futures.Future[None] | None = None
-        self._newest: int | None = None  # step of the last one written or read
-        self._early_updates = 0  # made at that step
+        self._newest: int | None = None  # step of the last checkpoint written or read
+        self._early_updates = 0  # made at that step so far
 
     def restore(self, like: Checkpoint) -> Checkpoint | None:
         """Reads the newest checkpoint that is intact, and sets damaged newer ones aside.
@@ -140,7 +140,7 @@ class CheckpointStore:
         Between the updates of one step, the later state replaces the earlier.
 
         Raises:
-          OSError: the checkpoint before could not be written.
+          OSError: the previous checkpoint could not be written.
         """
         self.wait()
         if (state.step, state.early_updates) != (self._newest, self._early_updates):
@@ -213,7 +213,7 @@ class CheckpointStore:
 
 
 def write_checkpoint(path: pathlib.Path, checkpoint: Checkpoint) -> None:
-    """Writes a checkpoint atomically: `path` holds all of it, or what was there before.
+    """Writes a checkpoint atomically: `path` holds the complete new or old file.
 
     Raises:
       OSError: it cannot be written.
@@ -222,7 +222,7 @@ def write_checkpoint(path: pathlib.Path, checkpoint: Checkpoint) -> None:
 
 
 def read_checkpoint(path: pathlib.Path, like: Checkpoint) -> Checkpoint:
-    """Reads a checkpoint whose arrays have their digests; changes nothing on the disk.
+    """Reads a checkpoint and checks its digests; changes nothing on the disk.
 
     Args:
       path: the file, named after its agent steps.
@@ -260,7 +260,7 @@ def read_checkpoint(path: pathlib.Path, like: Checkpoint) -> Checkpoint:
 
 
 def read_agent_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """The agents' parameters of a checkpoint by their paths, leading axis R; see `read_agents`."""
+    """The agents' parameters in a checkpoint by path, leading axis R; see `read_agents`."""
     with _reading(path):
         return _below(_read(path, _AGENTS), _AGENTS)
 
@@ -277,7 +277,7 @@ def read_agents(directory: pathlib.Path, step: int, like: types.Params) -> types
       The parameters in NumPy, leading axis R.
 
     Raises:
-      FileNotFoundError: there is no such checkpoint, or no more.
+      FileNotFoundError: the checkpoint does not exist, or no longer.
       Damaged: it holds other parameters, or they have changed since they were saved.
       OSError: it cannot be read now.
     """
@@ -293,7 +293,7 @@ def read_agents(directory: pathlib.Path, step: int, like: types.Params) -> types
 
 @contextlib.contextmanager
 def _reading(path: pathlib.Path) -> Iterator[None]:
-    """As `files.reading`, where an error of the operating system that stays is damage, too."""
+    """As `files.reading`, but permanent errors of the operating system are damage, too."""
     try:
         with files.reading(path, passing=(OSError, MemoryError)):
             yield
@@ -356,7 +356,7 @@ def _take(arrays: Mapping[str, np.ndarray], prefix: str, like: Any) -> Any:
     """The tree below `prefix`.
 
     Raises:
-      ValueError: it has not the names, types and shapes of `like`.
+      ValueError: names, types or shapes differ from those of `like`.
     """
     own, wanted = _below(arrays, prefix), parameters.by_name(like)
     for name in sorted(own.keys() | wanted.keys()):

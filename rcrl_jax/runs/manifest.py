@@ -21,7 +21,7 @@ _ALGORITHM = 2
 _ALGORITHMS = {
     "dreamer": 3, "dreamer_rcrl": 3, "simple": 3, "simple_small": 3, "simple_catch": 3,
 }  # fmt: skip
-"""Versions of the algorithm, of presets that are not named `_ALGORITHM`.
+"""Versions of presets' algorithms; `_ALGORITHM` for all others.
 
 Raise the number of every preset whose runs compute something else than before, except by rounding.
 """
@@ -29,7 +29,7 @@ Raise the number of every preset whose runs compute something else than before, 
 FORMAT = 2
 """Version of the format of manifests and records. Checkpoints have a version in `storage`.
 
-Raise it with every change to those. A work directory of another format is refused.
+Raise it when this format changes. A work directory of another format is refused.
 """
 
 ALL = "*/*/seed_*/manifest.json"
@@ -38,13 +38,13 @@ ALL = "*/*/seed_*/manifest.json"
 _GONE = "discriminator_norm"
 """A field of `return_contrast` that did nothing, in manifests of results/claim and results/base.
 
-The code that `campaigns/commit` names writes it: when its two lists, claim and base, have ended,
-their manifests can be rewritten, and this goes.
+The code that `campaigns/commit` names writes it. Once its two lists, claim and base, have ended,
+their manifests can be rewritten, and this constant can be deleted.
 """
 
 NEW_EPISODES = "new_episodes_at"
-"""In the section `run`: agent steps at which a run was resumed whose environment does not repeat,
-so that new episodes began there; absent in all other runs."""
+"""In the section `run`: agent steps at which new episodes began, because the run was resumed and
+its environment does not repeat; absent in all other runs."""
 
 CHANGES_NO_RESULT = "replay.resumed_frames"
 """Field of a configuration that may change when a run is resumed."""
@@ -176,7 +176,7 @@ def how_computed(described: Mapping[str, Any]) -> dict[str, Any]:
 
     That is all but its commands, their times, its fleet, and `CHANGES_NO_RESULT`.
 
-    Equal runs under equal circumstances have an equal one, interrupted or not.
+    It is equal for equal runs under equal circumstances, interrupted or not.
 
     Args:
         described: as it was written.
@@ -256,10 +256,10 @@ def _order(paths: Sequence[RunPaths]) -> list[list[Any]]:
 
 
 def record_resumption(paths: Sequence[RunPaths], manifests: Sequence[dict[str, Any]]) -> None:
-    """Adds under which other circumstances than before the runs go on: `launch.resumed`, in order.
+    """Appends the circumstances of a resumption to `launch.resumed`, if they have changed.
 
     Args:
-        paths: `[R]`, files of the runs, whose manifests are there; a start changes none.
+        paths: `[R]`, files of the runs, whose manifests exist.
         manifests: `[R]`, what is about to run, as in `claim`.
 
     Raises:
@@ -275,7 +275,7 @@ def record_resumption(paths: Sequence[RunPaths], manifests: Sequence[dict[str, A
 
 
 def repeats_exactly(paths: RunPaths) -> bool:
-    """Whether a run's environments showed the same twice when the run began.
+    """Whether a run's environments repeated exactly when the run began.
 
     Raises:
         Damaged, OSError: as of `read`.
@@ -284,7 +284,7 @@ def repeats_exactly(paths: RunPaths) -> bool:
 
 
 def record_new_episodes(paths: Sequence[RunPaths], step: int) -> None:
-    """Adds to `NEW_EPISODES` that new episodes begin at a step; later ones are forgotten.
+    """Adds a step to `NEW_EPISODES`, and removes later steps.
 
     Raises:
         OSError: a manifest cannot be written.
@@ -350,7 +350,7 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
 
 
 def _differences(old: Any, new: Any, name: str = "") -> Iterator[str]:
-    """Yields `field old -> new` for every leaf that differs; a field on one side only counts."""
+    """Yields `field old -> new` for every leaf that differs or is on one side only."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in dict.fromkeys([*new, *old]):
             inner = f"{name}.{key}" if name else key

@@ -57,7 +57,7 @@ class RunPaths:
 
     @property
     def diverged(self) -> pathlib.Path:
-        """Stands in place of the scores of a run that diverges again and again; made by hand."""
+        """Replaces the scores of a run that diverged in every attempt; made by hand."""
         return self.directory / "diverged.json"
 
     @property

@@ -217,7 +217,7 @@ class RunRecorder(contextlib.AbstractContextManager):
     ) -> None:
         """Writes scores.json, the run's result: the evaluation of the agent at the last step.
 
-        It has digests of the records and of the manifest, so they are on the disk before it is.
+        It has digests of the records and of the manifest, so these are on the disk first.
 
         Args:
             counters: how far the run is, at its end.
@@ -293,7 +293,7 @@ class _LineFile:
     """A file to which JSON lines are appended; see `records`."""
 
     def __init__(self, path: pathlib.Path, lines: Sequence[Line]) -> None:
-        """Opens `path`, of whose lines only `lines` stay."""
+        """Opens `path` and keeps only `lines`."""
         self.path = path
         with files.replacing(path) as partial:
             partial.write_bytes(b"".join(line + b"\n" for line, _ in lines))
@@ -368,15 +368,15 @@ def _read_up_to(last_step: int, path: pathlib.Path, check: Callable[[Any], None]
 
 
 class _ScalarFile:
-    """Scalars as TensorBoard reads them, which reads all files of a directory.
+    """A file of scalars for TensorBoard, which reads all files of a directory.
 
     `tensorboardX.SummaryWriter` writes in a thread behind a bounded queue. If the disk is full,
-    that thread dies with a traceback and training waits for room in the queue for ever. This one is
-    written by the thread that records.
+    that thread dies with a traceback and training waits for ever for room in the queue. Here the
+    recording thread writes the file.
     """
 
     def __init__(self, directory: pathlib.Path, *, first_step: int) -> None:
-        """Makes the directory and the file; TensorBoard drops what older files hold later on.
+        """Makes the directory and the file; TensorBoard drops later scalars of older files.
 
         Args:
             directory: of the run's event files.

@@ -104,7 +104,7 @@ def read_evaluations(path: str | os.PathLike) -> list[dict[str, Any]]:
 def read_progress(paths: RunPaths) -> tuple[int, float]:
     """Agent steps of a run, and its seconds of training, from the last whole line of its metrics.
 
-    Both are 0 if there is none, or a line is damaged, which the training program names.
+    Both are 0 if there is none, or a line is damaged; the training program names the damage.
     """
     with contextlib.suppress(OSError, files.Damaged):
         if lines := read_metrics(paths.metrics):
@@ -139,7 +139,7 @@ def read_scores(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def has_result(directory: pathlib.Path) -> bool:
-    """Whether a run has a result, right or wrong; see `read_result`."""
+    """Whether a run has a result, valid or not; see `read_result`."""
     return any((directory / name).exists() for name in (_SCORES, _DIVERGED))
 
 
@@ -201,7 +201,7 @@ def _read_run(directory: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
         run = described["run"]
         wanted = {name: run[name] for name in ("preset", "game", "seed")}
         wanted["agent_steps"] = run["steps"]
-        if "action_repeat" in described["environment"]:  # not of every environment
+        if "action_repeat" in described["environment"]:  # some environments lack it
             wanted["env_steps"] = run["steps"] * described["environment"]["action_repeat"]
         return manifest.how_computed(described), wanted
 
@@ -211,7 +211,7 @@ def _check_records(
 ) -> None:
     """Raises Damaged unless a run's records and manifest are those that its scores belong to.
 
-    The last evaluation is the final one, so that it has the returns of the scores.
+    The last evaluation is the final one, so its returns are those of the scores.
     """
     path = directory / _SCORES
     digests = scores.get("record_digests", {})

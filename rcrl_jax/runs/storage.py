@@ -1,7 +1,7 @@
-"""A file of named arrays: written atomically, and read only if every bit is as it was written.
+"""A file of named arrays: written atomically, and read only if no bit has changed.
 
 line 1   `rcrl-jax arrays 1`, and the SHA-256 of line 2
-line 2   JSON: `about`, what the file is; `arrays`, of each its name, type, shape and SHA-256
+line 2   JSON: `about`, what the file is; `arrays`, the name, type, shape and SHA-256 of each
 rest     the bytes of the arrays, in this order, rows first
 """
 
@@ -21,7 +21,7 @@ _LONGEST_LINE = 2**24
 
 
 class Kind(NamedTuple):
-    """Type and shape of an array; a file has a digest, too."""
+    """Type and shape of an array; the file's header adds a digest."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -32,12 +32,12 @@ class Kind(NamedTuple):
 
 
 def kind(array: Any) -> Kind:
-    """Type and shape of an array, or of what stands for one."""
+    """Type and shape of an array, or of a template."""
     return Kind(np.dtype(array.dtype).name, tuple(array.shape))
 
 
 def write(path: pathlib.Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
-    """Writes a file; `path` holds all of it, or what was there before.
+    """Writes a file; `path` holds the complete new or old file.
 
     Args:
       path: the file; its directory exists.
@@ -95,7 +95,7 @@ def _read_header(file: BinaryIO) -> tuple[dict[str, Any], list[tuple[str, Kind, 
 
 
 def _bytes(array: np.ndarray) -> memoryview:
-    # Types of JAX, such as bfloat16, have no buffer of their own.
+    # JAX's own types, such as bfloat16, do not support buffers.
     return memoryview(array.reshape(-1).view(np.uint8))
 
 

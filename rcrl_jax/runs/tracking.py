@@ -6,7 +6,7 @@ step would be a second row. A file says what was sent:
 
 <run>/wandb.json   {"id": W&B's name of the run, "next_step": agent steps of the first row to send}
 
-Without a network (WANDB_MODE=offline), each process writes a part of its own with the same id.
+Without a network (WANDB_MODE=offline), each process writes a separate part with the same id.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ def check_installed() -> None:
 
 @contextlib.contextmanager
 def tracked(paths: Sequence[RunPaths], say: Callable[[str], None]) -> Iterator[Publish]:
-    """Opens the runs at W&B while the block lasts; yields what sends their rows.
+    """Opens the runs at W&B while the block lasts; yields a function that sends their rows.
 
     Args:
         paths: of the runs, whose manifests are there.
@@ -88,7 +88,7 @@ class _Tracked:
         return self._paths.scores.exists() and not _rows(self._paths, self._next_step, math.inf)
 
     def open(self) -> None:
-        """Opens the run; its configuration is sent when that is done for the first time."""
+        """Opens the run; the first time, also sends its configuration."""
         import wandb
 
         described = manifest.read(self._paths.manifest)
@@ -101,7 +101,7 @@ class _Tracked:
                 name=f"{self._paths.preset}-{self._paths.game}-{self._paths.seed}",
                 group=self._paths.preset,
                 config=config if self._is_new else None,
-                # Parts without a network are joined by their id.
+                # W&B joins offline parts by their id.
                 resume=None if os.environ.get("WANDB_MODE") == "offline" else "allow",
                 reinit="create_new",
                 settings=wandb.Settings(console="off", silent=True),

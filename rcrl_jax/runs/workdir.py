@@ -40,7 +40,7 @@ class Trained(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Agents on the disk: a checkpoint, or the final parameters of one run, a file."""
+    """Agents on the disk: a checkpoint, or a file of one run's final parameters."""
 
     path: pathlib.Path
     step: int
@@ -52,7 +52,7 @@ class Kept(NamedTuple):
 
 
 def read(workdir: pathlib.Path) -> Trained:
-    """Reads what the manifests of a work directory say, or that of a run with final parameters.
+    """Reads the manifests of a work directory, or the manifest of a run with final parameters.
 
     Raises:
       Unusable: it is neither, or one that this version cannot read.
@@ -121,7 +121,7 @@ def find_checkpoint(trained: Trained, step: int | None) -> Kept:
         diverged only if there is no other.
 
     Raises:
-      Unusable: there is none; the message lists those there are.
+      Unusable: there is none; the message lists the others.
     """
     workdir = trained.workdir
     regular = RunPaths(workdir, trained.preset, *trained.runs[0]).checkpoints
