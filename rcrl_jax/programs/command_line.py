@@ -62,7 +62,7 @@ class _Names(flags.ArgumentParser):
             if text.startswith("(") and text.endswith(")"):
                 text = text[1:-1].strip().removesuffix(",")  # Python's tuple of one name has one
             names = [name.strip(" '\"") for name in text.split(",")]
-            # A slip must not leave a task out, and not every one.
+            # A slip must leave out neither one task nor all.
             if not all(re.fullmatch(r"[^\s'\"()]+", name) for name in names):
                 raise ValueError("expected names with commas between them, or () for none")
             return tuple(names)
@@ -147,7 +147,7 @@ def count_devices() -> int:
 
     try:
         return jax.device_count()
-    except (RuntimeError, AssertionError) as error:  # JAX asserts that there is any
+    except (RuntimeError, AssertionError) as error:  # JAX asserts that a device exists
         asked = f"no device of JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}"
         raise ValueError(
             f"JAX: {error if str(error) else asked}; JAX_PLATFORMS=cpu trains on the CPU; "
@@ -230,7 +230,7 @@ def parse(argv: list[str]) -> list[str]:
         flag = flags.FLAGS[name]
         if flag.present and flag.value in ("", []):
             refuse(f"--{name}: names nothing; leave the flag out or give it a value")
-        # A program would take '' for a directory, this one, or for a name.
+        # A program would take '' for the current directory, or for a name.
         if flag.present and isinstance(flag.value, list) and not all(map(str.strip, flag.value)):
             refuse(f"--{name}: an item of {','.join(flag.value)!r} is empty")
     return rest
@@ -256,7 +256,7 @@ def _refusing() -> Iterator[None]:
         yield
     except flags.UnrecognizedFlagError as error:
         name, field = error.flagname, f"{_FIELD}{error.flagname}"
-        # By its last part first: fields of a group are alike in the others.
+        # By the last part first: fields of a group have the other parts in common.
         last = {flag: flag.rpartition(".")[2] for flag in flags.FLAGS}
         close = difflib.get_close_matches(name.rpartition(".")[2], {*last.values()}, n=2)
         known = [flag for flag in last if last[flag] in close]

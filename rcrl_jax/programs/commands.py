@@ -38,8 +38,8 @@ def start(module: str) -> None:
 
 
 def as_typed(text: str) -> str:
-    """`text`, which names programs as in a clone, with the names by which this one was started."""
-    # Not `sys.argv`, whose first is the module's file while a module runs.
+    """`text`, in which names of programs in a clone become the names that the user typed."""
+    # Not `sys.argv`, whose first item is the module's file while a module runs.
     is_command = any(pathlib.Path(word).name in PROGRAMS for word in sys.orig_argv[:2])
     is_module = any(word.startswith(f"{__package__}.") for word in sys.orig_argv)
     for command, program in PROGRAMS.items():

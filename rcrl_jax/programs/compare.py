@@ -5,13 +5,13 @@ r"""Compares two arms of your runs on the games that both have, with 95 % interv
     python -m benchmarks.compare --results=runs --first='rcrl(n_step=5)' --second=rcrl
     python -m benchmarks.compare --results=runs --csv=scores.csv
 
-An arm is a preset, or one with changed fields, called as your sweep or --arm named it, else by
-these fields. Runs of both arms that share game, seed and conditions form pairs, and only pairs
+An arm is a preset, or a preset with changed fields; its name is that of your sweep or --arm, else
+names these fields. Runs of both arms that share game, seed and conditions form pairs; only pairs
 count. Prints a table, with a line for each game and estimates over all of them, and writes it as
 `compare.{csv,md,tex,html}`.
 
-Exploratory: there is no test here, since a test repeated at every added pair decides too often. The
-paper's claims are judged by `benchmarks.table1` and `benchmarks.claim`.
+Exploratory: nothing is tested, since a test repeated after every pair errs too often. The paper's
+claims are judged by `benchmarks.table1` and `benchmarks.claim`.
 """
 
 import pathlib

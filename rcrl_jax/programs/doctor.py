@@ -26,7 +26,7 @@ class Check(NamedTuple):
         name: what is looked for.
         find: returns what is found; raises if it is missing.
         remedy: what to do then; '' where the error says it.
-        only_for: what alone needs it; '' for Atari training.
+        only_for: the only use that needs it; '' for Atari training.
     """
 
     name: str

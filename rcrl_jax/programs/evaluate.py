@@ -4,7 +4,7 @@ r"""Scores and films trained agents, without a change to their work directory.
     python -m experiments.evaluate --workdir=runs/rcrl-Pong+Alien-0to5 --games=Alien --seeds=0,3
     python -m experiments.evaluate --workdir=results/base/curl/MsPacman/seed_0 --episodes=3 --video
 
-The last plays a run in results/ by its parameters.npz, the final parameters in half precision.
+The last command plays a run in results/ by parameters.npz, its final parameters in half precision.
 
 Configuration, runs and backend are read from the work directory. Training may be under way there.
 For each run `<output>/<preset>/<game>/seed_<n>/` gets `evaluation.json` and, with --video,
@@ -48,15 +48,15 @@ _EPISODES = flags.DEFINE_integer(
 )  # fmt: skip
 _FIRST_EPISODE = flags.DEFINE_integer(
     "first_episode", 0,
-    "number of the first episode, a multiple of 10. Training's evaluations play those from 0 on; a "
-    "number above theirs plays others",
+    "number of the first episode, a multiple of 10. Training's evaluations play those from 0 on; "
+    "numbers above theirs are other episodes",
     lower_bound=0, upper_bound=1_000_000,
 )  # fmt: skip
 _VIDEO = flags.DEFINE_bool("video", False, "write an MP4 of the first episode of each run")
 _NULLS = flags.DEFINE_bool(
     "nulls", False,
-    "play without learning in the same episodes, too: uniform actions, the best constant one, the "
-    "untrained agent",
+    "play without learning in the same episodes, too: uniform actions, the best constant action, "
+    "the untrained agent",
 )  # fmt: skip
 _OUTPUT = flags.DEFINE_string(
     "output", None,

@@ -4,7 +4,7 @@ r"""The paper's figure of DMControl: our learning curves over published ones, an
 
 Writes the figure `figure_dmc.png`, the scores at 100,000 and 500,000 environment steps as
 `figure_dmc.{csv,md,tex,html}`, with notes on how each published line was measured, and
-`figure_dmc_verdicts.*`. An unfinished run is in the figure alone, if its arm has no finished one.
+`figure_dmc_verdicts.*`. The figure alone shows unfinished runs, of arms without a finished run.
 Runs that are left out are named on stderr.
 """
 

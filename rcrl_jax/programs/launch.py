@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from rcrl_jax.training.evaluation import EnvironmentMaker
     from rcrl_jax.training.plan import Plan
 
-_ALL = "all"  # as the name of games
+_ALL = "all"  # instead of names of games
 
-# A disk, a network file system or its server fails; the next try may succeed.
+# A disk, a network file system or its server fails; another try may succeed.
 _PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENOTCONN}
 
 _SEED = flags.DEFINE_integer(
@@ -39,8 +39,8 @@ WORKDIR = flags.DEFINE_string(
 )
 _FROM = flags.DEFINE_string(
     "from", None,
-    "manifest.json of a run that is trained again, alone, into runs/<preset>-<game>-<seed>-again "
-    "or --workdir; it says what is trained, and no other flag may",
+    "manifest.json of a run to train again, alone, into runs/<preset>-<game>-<seed>-again or "
+    "--workdir; no other flag may say what is trained",
 )  # fmt: skip
 VIDEO = flags.DEFINE_bool("video", False, "write an MP4 of one final evaluation episode")
 _TRACK = flags.DEFINE_bool("track", False, "send records to Weights & Biases")
@@ -49,16 +49,16 @@ _ARM = flags.DEFINE_string(
 )
 _NULLS = flags.DEFINE_bool(
     "nulls", False,
-    "in the end play without learning, too: uniform actions, the best constant one, the untrained "
-    "agent; draw the mean over seeds above them, and say what was gained",
+    "in the end also play without learning: uniform actions, the best constant action, the "
+    "untrained agent; draw the mean over seeds with them, and report the gain",
 )  # fmt: skip
 _DRY_RUN = flags.DEFINE_bool(
     "dry_run", False, "check flags, memory and disk, and train nothing; needs no renderer"
 )
 _BATCHING = flags.DEFINE_enum(
     "batching", "auto", ["auto", "map", "vmap"],
-    "one run after the other, or all in batched products; auto: map on a CPU, and for SAC from "
-    "pixels and world models; else vmap",
+    "map: one run after the other; vmap: all in batched products; auto: map on a CPU, and for SAC "
+    "from pixels and world models; else vmap",
 )  # fmt: skip
 _DEVICES = flags.DEFINE_string(
     "devices", "all", "devices that share the runs: a number, or all; no more than there are runs"
@@ -68,7 +68,7 @@ _FRAME_STORE = flags.DEFINE_enum(
     "where the replay stores frames; auto: host on a CPU and for states, else device",
 )  # fmt: skip
 _INIT_FROM = flags.DEFINE_string(
-    "init_from", None, "a training's directory: its agents' parameters in place of random ones"
+    "init_from", None, "directory of a training whose agents' parameters replace random ones"
 )
 _INIT_PART = flags.DEFINE_enum(
     "init_part", "all", ["all", "encoder"], "which of these parameters; tasks always start anew"
@@ -262,13 +262,13 @@ def make_plan(
     """The plan of one preset on every game with every seed; flags give the rest.
 
     Args:
-      program: of which `define` has made the flags.
+      program: `define` has made its flags.
       preset: its name.
       settings: its configuration.
       games: of the fleet.
       seeds: of each game.
       directory: the work directory.
-      make_environment: for games that are no benchmark's.
+      make_environment: for games without a benchmark.
 
     Raises:
       ValueError: a value is out of range.
@@ -338,7 +338,7 @@ def run(plan: "Plan", spec: EnvironmentSpec) -> None:
 
 
 def check_effects(plan: "Plan") -> None:
-    """Raises ValueError if the command line sets a field in vain, in a new run."""
+    """Raises ValueError if the command line of a new run sets a field that has no effect."""
     from rcrl_jax import api
 
     api.check_effects(plan, command_line.changed_fields(), "--config.")
@@ -358,7 +358,7 @@ def ending_cleanly() -> Iterator[None]:
 
     While there is nothing to save, a stop signal ends the program at once.
     """
-    import jax  # late: DMControl's workers do without
+    import jax  # late: DMControl's workers do not need JAX
 
     from rcrl_jax import types
     from rcrl_jax.runs import checkpoints, manifest, tracking

@@ -4,7 +4,7 @@ r"""Builds one self-contained HTML page of every run below some directories.
     python -m benchmarks.report --results=results,runs/rcrl-Pong-0
 
 The page has scores of your arms by game, estimates over the games, learning curves, what runs
-measured beside scores, the paper's claims and tables with your runs beside, and every run with its
+measured beside scores, your runs beside the paper's claims and tables, and every run with its
 manifest. It makes no request to any network. What is left out is listed in the page and on standard
 error, one line each.
 """

@@ -19,7 +19,7 @@ A spec is a TOML file:
     games_per_fleet = 1           # optional: games with more actions slow the others of a fleet
 
     [config]                      # optional: changed fields of all presets and arms; a list
-    learning_rate = [1e-4, 2e-4]  # makes an arm a value, named rcrl-learning_rate=0.0001
+    learning_rate = [1e-4, 2e-4]  # makes one arm a value, named rcrl-learning_rate=0.0001
 
     [arms.uniform]                # optional: a preset with changed fields, under a name
     preset = "rcrl"
@@ -86,9 +86,7 @@ from rcrl_jax.runs import records, tracking
 
 _RUNS_ON_ACCELERATOR = 130  # 26 games x 5 seeds, the paper's table for one preset
 
-_SPEC = flags.DEFINE_string(
-    "spec", None, "TOML file that lists the runs, instead of the flags that do"
-)
+_SPEC = flags.DEFINE_string("spec", None, "TOML file that lists the runs, instead of flags")
 _EXPERIMENT = flags.DEFINE_enum(
     "experiment", "atari100k", list(EXPERIMENTS), "the program that trains"
 )
@@ -254,10 +252,10 @@ def _has_accelerator() -> bool:
     plugins = importlib.metadata.entry_points(group="jax_plugins")
     if "libtpu" not in installed and not plugins:
         return False
-    # In a process of its own, which gives the device back.
+    # In a separate process, whose end frees the device.
     program = "import jax; print(jax.default_backend())"
     asked = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    # If JAX fails, as where another process holds a TPU, so does a fleet, and its log says why.
+    # If JAX fails, as where another process holds a TPU, a fleet fails, too, and its log says why.
     backend = "".join(asked.stdout.split()[-1:])
     if idle := command_line.idle_gpu(backend):
         words.say(f"warning: {idle}")

@@ -42,7 +42,7 @@ _NOT_CONDITIONS = {*_OF_THE_GAME, *_OF_THE_ARM, *_OF_THE_MACHINE, "backend"}
 def presets_of(game: str) -> Mapping[str, presets.Config]:
     """The presets that can train on a game or task of this name; none if no benchmark has it.
 
-    Four names are of games of Atari and of MinAtar; those of one's own have a dot.
+    Four names are games of both Atari and MinAtar; names of one's own games have a dot.
     """
     if "." in game:
         return presets.OWN_PRESETS
@@ -59,12 +59,12 @@ def arm_of(preset: str, game: str, config: Mapping[str, Any], kind: str = "image
         preset: name that the run was started with, one of `presets_of(game)`.
         game: its game or task.
         config: the manifest's `config`.
-        kind: how observations of a game of one's own are read, from which fields of the preset
-            follow (`presets.fields_of_own`).
+        kind: how observations of a game of one's own are read, which decides fields of the preset
+            (`presets.fields_of_own`).
 
     Returns:
-        The preset whose configuration of today this is, the run's own first; else the run's preset
-        with the fields in which it differs, for example `rcrl(embedding_init=uniform)`. Fields of
+        The preset that has this configuration today, the run's preset first; else the run's preset
+        with the fields that differ, for example `rcrl(embedding_init=uniform)`. Fields of
         measuring, and fields that the agent does not use, count as equal.
 
     Raises:
@@ -127,7 +127,7 @@ def stretches(described: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def joined(values: Iterable[Any]) -> Any:
-    """The value of all stretches; of several, text: `cpu then gpu`."""
+    """The value of all stretches; if they differ, text: `cpu then gpu`."""
     first, *others = dict.fromkeys(values)
     return " then ".join(map(str, (first, *others))) if others else first
 
@@ -137,7 +137,7 @@ def conditions_of(
 ) -> dict[str, Any]:
     """What must be equal for runs to be pooled; the first names matter most.
 
-    The format of the files is none of it: newer formats add records and change no score.
+    The format of the files is no condition: newer formats add records and change no score.
 
     Args:
         described: a manifest.
@@ -183,7 +183,7 @@ def _is_used(name: str, values: Mapping[str, Any], preset: presets.Config) -> bo
     if name in (*MEASURING, manifest.CHANGES_NO_RESULT):
         return False
     known, group = _conditions(type(preset)), name.partition(".")[0]
-    # A field that is gone acted like that of another family, or like its group.
+    # A removed field acted like the field of another family, or like its group.
     conditions = known.get(name, _conditions(RainbowConfig).get(name, known.get(group, ())))
     return all(condition.test(values) for condition in conditions)
 

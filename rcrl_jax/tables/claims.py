@@ -28,8 +28,8 @@ The rule:
   *contradicted* if both lie outside, on the same side, and the rank test finds a difference.
 
 The claim `rcrl > erainbow_sa` at 100,000 steps is pre-registered (docs/preregistration.md), and
-`benchmarks.claim` alone decides it. Here it stays undecided, without a p value; what is printed are
-estimates on runs outside its list. Before its list is complete, no verdict counts a run of it.
+`benchmarks.claim` alone decides it. Here it stays undecided, without a p value; the printed
+estimates are of runs outside its list. Until the list is complete, no verdict counts its runs.
 """
 
 from collections.abc import Sequence
@@ -85,7 +85,7 @@ class Claim(NamedTuple):
     def seeds(self) -> range:
         """The seeds on which every game is played under both arms before the claim is judged.
 
-        Equality takes more, because no test stands behind it and intervals of fewer pairs cover
+        Equality takes more seeds, because it has no test, and intervals of fewer pairs cover
         clearly less than 95 % (`statistics.bootstrap_intervals`).
         """
         return range(10 if self.relation == "=" else 5)

@@ -36,11 +36,11 @@ class Kind(NamedTuple):
         claims: the paper's claims that belong to it.
         presets: those whose runs it can show.
         make: makes it of the chosen runs and their budgets; Table 1 also of `others`.
-        draw: a figure beside it, of the same and the largest budget; it can show curves of
+        draw: a figure of the same runs, up to the largest budget; it can show curves of
             unfinished runs.
         budgets: environment steps, where the table has several.
         within: which runs must have equal conditions, as in `pools.largest`. Systems of DMControl
-            differ in how they are measured, in print as here, so each arm has its own there.
+            are measured differently, in print as here, so each of these arms has its own.
     """
 
     family: str
@@ -85,8 +85,8 @@ class Shown(NamedTuple):
         table: the table.
         judged: verdicts on its claims, after the largest budget.
         runs: those of the table.
-        drawn: those of its figure: of arms without a finished run it has the unfinished ones.
-        budgets: theirs, in environment steps.
+        drawn: runs of its figure, with unfinished runs of arms that have no finished run.
+        budgets: of these runs, in environment steps.
         left_out: one line for each set of runs that is left out, with the flag that shows it.
     """
 
@@ -110,12 +110,12 @@ def fill(
     Args:
         kind: a value of `PAPER`.
         frame: any runs; for each budget the largest set of finished ones under equal conditions is
-            shown. Unfinished ones are in figures alone, likewise, where their arm has no other.
-        presets: those that are shown, whatever fields a run changes; empty for all. Claims are
-            judged that compare two of them.
+            shown. Figures alone also show unfinished runs, of arms that have no finished run.
+        presets: those that are shown, whatever fields a run changes; empty for all. Claims that
+            compare two of them are judged.
         budgets: in environment steps; empty for those of the table, or of `pools.budget`. Where
-            each arm has its own conditions, it then has its own budget, and claims are judged at
-            that of the arms which they compare.
+            each arm has its own conditions, each then has its own budget, and a claim is judged at
+            the budget of its arms.
     """
     own = frame[frame.family == kind.family]
     finished = own[own.score.notna()]
@@ -149,7 +149,7 @@ def fill(
 
 
 def _usual_budget(kind: Kind, finished: pd.DataFrame) -> int:
-    """That of the runs, where each arm has its own conditions of those that claims compare."""
+    """The budget of the runs; where each arm has its own conditions, of the arms in claims."""
     compared = {preset for claim in kind.claims for preset in (claim.first, claim.second)}
     is_compared = finished.settings.map(arms.preset_of).isin(compared)
     of_arms = kind.within == "arm" and is_compared.any()

@@ -63,8 +63,7 @@ def draw(frame: pd.DataFrame, end: int) -> Figure:
     Beside our runs of SLAC and Dreamer, each published run of the same system is a hairline.
 
     Args:
-        frame: runs of DMControl, those of an arm of one pool; those without evaluations are left
-            out.
+        frame: runs of DMControl, each arm's from one pool; runs without evaluations are left out.
         end: environment steps of the axis; longer runs make it longer.
     """
     figure = Figure(figsize=(11, 6.4), layout="constrained")

@@ -1,7 +1,7 @@
 """One self-contained HTML page of everything below some directories of results.
 
-The page asks for nothing from anywhere: style sheet, script and figures are in it, and its content
-security policy allows no others. The template, which has the words, escapes all text from files.
+The page loads nothing: it contains style sheet, script and figures, and its content security policy
+allows no others. The template, which has the words, escapes all text from files.
 Two pages of the same files differ in their date line only.
 """
 

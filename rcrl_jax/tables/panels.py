@@ -85,7 +85,7 @@ class Style(NamedTuple):
 
 @contextlib.contextmanager
 def drawing() -> Iterator[None]:
-    """Settings under which figures of the page are made; `to_uri` belongs into the same block."""
+    """Settings under which figures of the page are made; call `to_uri` in the same block."""
     with matplotlib.rc_context(_SETTINGS):
         yield
 
@@ -149,8 +149,8 @@ def efficiency(
 
     Args:
         frame: runs of one pool.
-        comparison: of it.
-        looks: as of `styles`.
+        comparison: of these runs.
+        looks: as `styles` returns them.
 
     Returns:
         None without such a step.
@@ -179,8 +179,8 @@ def describe(frame: pd.DataFrame) -> str:
 def measures(points: pd.DataFrame, looks: Mapping[str, Style]) -> Iterator[tuple[str, Figure]]:
     """Titles and figures of what one game's runs of one pool measured beside their scores.
 
-    A line is the mean over an arm's runs, at the steps at which all that have the measure recorded
-    it. A panel without lines is left out.
+    A line is the mean over the runs of an arm that have the measure, at the steps that all of them
+    recorded. A panel without lines is left out.
     """
     for title, lines in _MEASURES.items():
         figure, axes = _panel("agent steps", title)
@@ -254,12 +254,12 @@ def _draw_estimate(
 
 
 def _mean_by_step(scores: statistics.Scores) -> np.ndarray:
-    """Of the runs `[..., n, steps]` of one game."""
+    """Means over the runs `[..., n, steps]` of one game."""
     return scores[0].mean(axis=-2)
 
 
 def _iqm_by_step(scores: statistics.Scores) -> np.ndarray:
-    """Of runs `[..., n_g, steps]` of each game."""
+    """Interquartile means of runs `[..., n_g, steps]` of each game."""
     return statistics.interquartile_mean([np.swapaxes(game, -2, -1) for game in scores])
 
 

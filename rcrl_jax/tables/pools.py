@@ -36,7 +36,7 @@ class Pool(NamedTuple):
 
 
 def of_list(frame: pd.DataFrame, listed: pd.Series) -> Pool:
-    """The set of equal conditions that holds most runs of a list, with its other runs.
+    """The set of equal conditions that holds most runs of a list, and also holds runs off the list.
 
     Args:
         frame: any runs of one family.
@@ -72,10 +72,10 @@ def largest(frame: pd.DataFrame, within: str = "family") -> Pool:
 
 
 def budget(frame: pd.DataFrame, family: str) -> int:
-    """The environment steps that a family's tables, figures and verdicts are of.
+    """The budget of a family's tables, figures and verdicts, in environment steps.
 
-    Those of the largest set of finished runs with equal conditions; sets of a published budget come
-    before all others.
+    It is that of the largest set of finished runs with equal conditions; sets of a published budget
+    come before all others.
     """
     chosen = largest(frame[(frame.family == family) & frame.score.notna()]).runs
     return published.BUDGETS[family][0] if chosen.empty else int(chosen.env_steps.iloc[0])
@@ -111,7 +111,7 @@ def scores(
 
 
 def pairs(frame: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
-    """The finished runs of two arms that share game, seed and conditions with one of the other."""
+    """The finished runs of two arms whose game, seed and conditions both arms have."""
     own = frame[frame.arm.isin([first, second]) & frame.score.notna()]
     return own[own.groupby(["game", "seed", "pool"]).arm.transform("nunique") == 2]
 

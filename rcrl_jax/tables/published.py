@@ -13,7 +13,7 @@ import pandas as pd
 from rcrl_jax import reference
 
 BUDGETS = {"atari": (100_000,), "dmc": (500_000, 100_000), "minatar": (30_000,), "own": ()}
-"""Environment steps of the published scores that ours stand beside; of ours alone on MinAtar."""
+"""Budgets of the published scores, in environment steps; on MinAtar, of our runs."""
 
 
 @functools.cache

@@ -23,9 +23,9 @@ PRESETS = ("rcrl", "erainbow_sa")
 STEPS = 100_000
 """Agent steps of a run, and environment steps."""
 EPISODES = 100
-"""Of the final evaluation."""
+"""Episodes of the final evaluation."""
 COMMAND = "python -m benchmarks.claim --results=results/claim"
-"""Alone decides the claim."""
+"""The program that alone decides the claim."""
 
 
 class Experiment(NamedTuple):
@@ -36,11 +36,11 @@ class Experiment(NamedTuple):
 
     @property
     def num_pairs(self) -> int:
-        """Of all games and seeds."""
+        """Pairs of all games and seeds."""
         return len(self.games) * len(self.seeds)
 
     def holds(self, frame: pd.DataFrame) -> pd.Series:
-        """Which runs belong to it, wherever they lie: equal runs are equal."""
+        """Which runs belong to it, in whatever directory they lie."""
         is_arm = frame.settings.isin(PRESETS) & (frame.env_steps == STEPS)
         return is_arm & frame.game.isin(self.games) & frame.seed.isin(self.seeds)
 
@@ -65,11 +65,11 @@ class Experiment(NamedTuple):
 CLAIM = Experiment(("Hero", "UpNDown", "Asterix", "MsPacman"), range(9))
 """The list of the claim."""
 LARGER = Experiment(reference.games(), range(100, 126))
-"""What could decide the mean published difference."""
+"""The list that could decide the mean published difference."""
 
 
 def holds_any(frame: pd.DataFrame) -> bool:
-    """Whether one of the runs is judged once, by its own program, and has no interval elsewhere."""
+    """Whether a run is on one of the lists, which are judged once, without intervals elsewhere."""
     return bool((CLAIM.holds(frame) | LARGER.holds(frame)).any())
 
 

@@ -177,7 +177,7 @@ def _read_evaluations(path: pathlib.Path, steps: int, repeat: int) -> list[dict[
 
 
 def _digest(path: pathlib.Path) -> str | None:
-    """What tells runs apart; None while nothing is recorded, which all new runs share."""
+    """A digest that tells runs apart; None before the first record, when all new runs are equal."""
     with _reading(path):
         try:
             content = records.read_content(path)

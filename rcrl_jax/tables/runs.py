@@ -33,7 +33,7 @@ COLUMNS = (
     "directory", "family", "preset", "arm", "settings", "game", "seed", "agent_steps", "score",
     "returns", "evaluations", "diverged", "metrics", "commit", "manifest", "pool",
 )  # fmt: skip
-"""Of the data frame; every other column is a condition."""
+"""Columns of the data frame; every other column is a condition."""
 
 _FILES = {"manifest.json", "scores.json", "diverged.json", "evaluations.jsonl"}
 _NO_RUNS_BELOW = {"checkpoints", "tensorboard", "diverged"}
@@ -224,7 +224,7 @@ def _without_contradictions(frame: pd.DataFrame, problems: list[str]) -> pd.Data
         # A finished run counts before the same run that is still under way.
         copies = copies.sort_values("score", key=pd.isna, kind="stable")
         first, others = copies.iloc[0], copies.iloc[1:]
-        # Of a diverged run both are None, which pandas would call different.
+        # For diverged runs both are None, which pandas would call different.
         is_other = [returns != first.returns for returns in others.returns]
         differing = others[others.score.notna() & np.array(is_other, bool)]
         if len(differing):

@@ -5,8 +5,7 @@
 
 A cell of ours is the mean of the final scores of an arm's runs, with the number of runs; an arm
 without runs has no column. Aggregates are taken over game means, as the paper's median is: its
-columns allow no other. They stand only where every game has a score; a note says what there is
-otherwise.
+columns allow no other. Columns that lack a game have no aggregate; a note gives what they have.
 """
 
 import io
@@ -23,7 +22,7 @@ from rcrl_jax.tables import arms, control_figure, pools, published, runs, statis
 from rcrl_jax.tables.table import Cell, Column, Row, Table, mean_cell, short_steps
 
 BUDGET_SYSTEMS = {"erainbow_sa": "ERainbow-sa", "rcrl": "RCRL"}
-"""Presets of Table 2, and the published systems that they are."""
+"""Preset of Table 2 -> name of the published system."""
 PRINTED_MEDIANS = {
     "SimPLe": 14.4, "Rainbow": 0.0, "ERainbow": 16.1, "ERainbow-sa": 16.7, "CURL": 17.5,
     "RCRL": 18.5, "RCRL+CURL": 19.6,
@@ -201,7 +200,7 @@ def control_table(frame: pd.DataFrame) -> Table:
     places = [(steps, task) for steps in budgets for task in tasks]
     rows = {(row.agent, row.env_steps, row.task): row for row in reference.dmc_scores()}
     points = runs.evaluations(frame)
-    # The final score of a run stands for its last evaluation, which old runs lack.
+    # A run's final score replaces its last evaluation, which old runs lack.
     before_end = points[points.env_steps < points.run.map(frame.env_steps)]
     points = pd.concat([before_end, frame])[["arm", "game", "env_steps", "score"]]
 
@@ -379,8 +378,8 @@ def _incomplete_notes(filled: Sequence[_Filled], games: Sequence[str]) -> list[s
 def _best_notes(frame: pd.DataFrame) -> list[str]:
     """For each arm, its mean if the best of a run's evaluations counts, as some papers report it.
 
-    Beside it stands what chance alone gives: the agent of the end in all of these evaluations, its
-    episodes drawn from the final ones.
+    The note adds what chance alone gives: the final agent in all of these evaluations, its episodes
+    drawn from the final ones.
     """
     texts = []
     for arm, own in frame[~frame.diverged & (frame.evaluations.map(len) > 1)].groupby("arm"):

@@ -21,7 +21,7 @@ Scores = Sequence[np.ndarray]
 """One finite array per game, `[..., n_g]`: n_g > 0 runs, and data sets on the leading axes."""
 
 FEWEST_FOR_INTERVAL = 3
-"""Runs of a game from which on there are intervals; of two, resamples take only three values."""
+"""Fewest runs of a game for an interval; resamples of two runs take only three values."""
 
 
 class RankTest(NamedTuple):
@@ -124,7 +124,7 @@ def interquartile_mean(scores: Scores) -> np.ndarray:
 
 
 def optimality_gap(scores: Scores) -> np.ndarray:
-    """Mean over all runs of what they lack to 1, `[...]`; those above lack nothing."""
+    """Mean over all runs of max(1 - score, 0), `[...]`."""
     return np.maximum(1 - np.concatenate(scores, axis=-1), 0).mean(axis=-1)
 
 

@@ -22,7 +22,7 @@ from rcrl_jax.tables.table import Cell, Column, Row, Table, mean_cell
 UNITS = {"atari": "HNS", "dmc": "return / 1000"}
 """Families whose games have a common scale, and what it is called."""
 RESAMPLES = 2_000
-"""Of intervals that are many, or beside others in a figure."""
+"""Resamples of intervals that are many, or in a figure."""
 
 _ESTIMATES = {
     "IQM": statistics.interquartile_mean,
@@ -120,7 +120,7 @@ def estimates(comparison: Comparison) -> Table:
 
 
 def improvements(comparison: Comparison) -> Table:
-    """How probably a run of the row's arm scores higher than one of the column's."""
+    """Probability that a run of the row's arm scores higher than a run of the column's."""
     names = [*comparison.scores]
     cells = {(name, name): Cell() for name in names}
     for first, second in itertools.combinations(names, 2):
@@ -155,7 +155,7 @@ def estimate(
     has_interval: bool,
     resamples: int = RESAMPLES,
 ) -> dict[str, Interval]:
-    """As `statistics.bootstrap_intervals`; without intervals their ends mean nothing."""
+    """As `statistics.bootstrap_intervals`; without `has_interval` the ends mean nothing."""
     resamples = resamples if has_interval else 1
     rng = np.random.default_rng(0)
     return statistics.bootstrap_intervals(estimators, arms, rng, resamples=resamples)

@@ -48,7 +48,7 @@ class Cell(NamedTuple):
     Attributes:
         value: None if it is missing; whole numbers are shown without decimals, text as it is.
         seeds: how many runs it is the mean of; None if that is unknown or makes no sense.
-        best: whether the reader's eye should find it.
+        best: whether it is marked.
         deviation: sample standard deviation over runs; None if unknown.
     """
 

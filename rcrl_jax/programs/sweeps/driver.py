@@ -18,8 +18,8 @@ from rcrl_jax.signals import STOP_SIGNALS, stop_signals
 _POLL_S = 0.2
 _SIGNAL_LAG_S = 1.0
 _LINE_EVERY_S = 60.0
-_ATTEMPTS = 2  # that a fleet has before it counts as failed
-_RETRY_S = 60.0  # without a start after one that failed: its reason may be the machine's and pass
+_ATTEMPTS = 2  # of a fleet before it counts as failed
+_RETRY_S = 60.0  # pause after a failed start: the machine may be the reason, and recover
 _STOPPED = {code for s in STOP_SIGNALS for code in (-s, 128 + s)}
 
 
@@ -65,7 +65,7 @@ class Sweep:
         self._jobs: dict[Fleet, Any] = {}
         self._failed: list[Fleet] = []
         self._attempts: Counter[Fleet] = Counter()
-        self._read: dict[Fleet, int] = {}  # bytes of the log in which starts were counted
+        self._read: dict[Fleet, int] = {}  # bytes of the log that were searched for starts
         self._starts: Counter[Fleet] = Counter()  # of processes, in this attempt
         self._no_start_until = 0.0
 
@@ -111,7 +111,7 @@ class Sweep:
         return Summary(len(self._spec.units) - failed - left, failed, left, stopped_by)
 
     def _count(self, fleets: Iterable[Fleet]) -> int:
-        """The sweep's runs in these fleets; one begun earlier may have others, too."""
+        """The sweep's runs in these fleets; a fleet begun earlier may have others, too."""
         return len({unit for fleet in fleets for unit in fleet.units} & set(self._spec.units))
 
     def describe(self) -> str:
@@ -167,7 +167,7 @@ class Sweep:
                 finished = f"{self._summarise().finished} of {len(self._spec.units)} runs"
                 self._say(f"finished {fleet.name}, {finished}")
                 return
-        # A mistake or a full disk would be refused again.
+        # After a mistake or with a full disk, another try would be refused, too.
         self._fail(fleet, why, again=ending != command_line.USAGE_ERROR)
 
     def _fail(self, fleet: Fleet, why: str, *, again: bool) -> None:

@@ -36,8 +36,8 @@ def start_process(
     Args:
         command: the command.
         log: file to which its output is appended, and its lock. The first line says where it runs.
-        cores: how many cores it gets, which no other fleet of this machine has meanwhile. It may
-            use all cores if 0, or if fewer are free.
+        cores: number of cores that no other fleet of this machine may use meanwhile. With 0, or if
+            fewer are free, the command may use all cores.
         niceness: added to this process's niceness.
 
     Raises:
@@ -72,7 +72,7 @@ def read_starts(log: pathlib.Path, position: int) -> tuple[int, int]:
         with open(log, "rb") as file:
             file.seek(position)
             whole = b"".join(line for line in file if line.endswith(b"\n"))
-    except OSError:  # no process yet; or the next try reads it
+    except OSError:  # no process yet; or the next call reads it
         return 0, position
     return len(_STARTED.findall(whole)), position + len(whole)
 

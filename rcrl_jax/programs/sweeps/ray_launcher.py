@@ -81,8 +81,8 @@ def connected(
             alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
             if not any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus for node in alive):
                 print(f"no node has {cpus} CPUs and {gpus} GPUs now: fleets wait until one joins")
-            # A task that ends with an exit code has succeeded, as Ray sees it: only a lost node or
-            # worker makes Ray try it again.
+            # For Ray, a task that ends with an exit code has succeeded: only a lost node or
+            # worker makes Ray repeat it.
             options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": _MOST_LOST_NODES}
             run = ray.remote(**options)(_run_on_node)
             environment = {k: v for k, v in os.environ.items() if k.startswith(_PASSED_ON)}
@@ -102,7 +102,7 @@ def _check_listens(address: str) -> None:
 
 
 class _Task:
-    """A command that Ray runs, as `subprocess.Popen` is one."""
+    """A command that Ray runs, with methods of `subprocess.Popen`."""
 
     def __init__(self, task: "ray.ObjectRef"):
         self._task = task
@@ -125,7 +125,7 @@ class _Task:
         """Asks the command to save its state and end."""
         import ray
 
-        if not self._stopped:  # a second interruption would end the task before the command
+        if not self._stopped:  # a second interruption would end the task while the command saves
             self._stopped = True
             ray.cancel(self._task)
 
@@ -147,7 +147,7 @@ def _run_on_node(
     try:
         while process.poll() is None:
             time.sleep(_POLL_S)
-    except KeyboardInterrupt:  # Ray cancels a task so
+    except KeyboardInterrupt:  # Ray has cancelled the task
         process.terminate()
         process.wait()
         raise

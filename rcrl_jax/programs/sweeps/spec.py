@@ -92,7 +92,7 @@ class Fleet(NamedTuple):
 
     @property
     def name(self) -> str:
-        """A readable name, also that of the work directory: fleets of other runs have others."""
+        """A readable name, also of the work directory: fleets of other runs have other names."""
         if len(self.units) == 1:
             return self.units[0].name
         digest = hashlib.sha256(repr((self.games, self.seeds)).encode()).hexdigest()[:8]
@@ -245,7 +245,7 @@ def _own() -> Any:
 
 
 def _read_environments(value: Any) -> dict[str, str]:
-    """The games of a spec's `environment`, by the environments as they are written."""
+    """The games of a spec's `environment`, by the names of the environments."""
     named = [value] if isinstance(value, str) else value
     if not isinstance(named, list) or not named or not all(type(name) is str for name in named):
         raise ValueError(f"environment: expected gymnasium:CartPole-v1 or a list, got {value!r}")
@@ -277,8 +277,8 @@ def _make_arms(where: str, preset: str, usual: Config, name: str, *changes: Any)
         where: begins the message of an error.
         preset: its name.
         usual: its configuration.
-        name: of the arm, to which fields with several values add theirs.
-        *changes: tables of fields, of which later ones come first.
+        name: of the arm; each field with several values appends its value.
+        *changes: tables of fields; later tables override earlier ones.
     """
     types = {field.name: field.type for field in fields.named_fields(usual)}
     options: dict[str, list[tuple[str, Any]]] = {}
@@ -302,9 +302,9 @@ def _make_arms(where: str, preset: str, usual: Config, name: str, *changes: Any)
 
 
 def _options(where: str, key: str, value: Any, kind: Any) -> list[tuple[str, Any]]:
-    """The values of a field, each with what it adds to the name of its arm: '' for a single one.
+    """The values of a field, each with its part of the arm's name: '' for a single value.
 
-    A list has a value each; of a field whose values are lists, a list of lists.
+    A list holds several values; for a field whose values are lists, a list of lists does.
     """
     is_list = (typing.get_origin(kind) or kind) is tuple
     several = isinstance(value, list) and (not is_list or any(isinstance(x, list) for x in value))
@@ -335,7 +335,7 @@ def _value_of(where: str, value: Any, kind: Any, check: fields.Check | None = No
 
 
 _Known = Mapping[str, tuple[Iterable[str], Callable[[str], list[Any]]]]
-"""Key of a block -> the names that it may hold, and what one stands for."""
+"""Key of a block -> the names that it may hold, and what each stands for."""
 
 
 def _read_block(where: str, block: Any, known: _Known) -> Iterable[Unit]:

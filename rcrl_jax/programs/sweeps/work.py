@@ -156,10 +156,10 @@ def collect(spec: Spec, fleet: Fleet, directory: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _locked(results: pathlib.Path) -> Iterator[None]:
-    """Locks the results while something is moved into them; waits for another sweep.
+    """Locks the results while something is moved into them; waits for other sweeps.
 
     Raises:
-        InUse: it holds the lock for a minute; it may be suspended.
+        InUse: another sweep holds the lock for a minute; that sweep may be suspended.
     """
     deadline = time.monotonic() + _LOCK_WAIT_S
     with contextlib.ExitStack() as stack:
@@ -209,7 +209,7 @@ def tidy(spec: Spec, directory: pathlib.Path) -> None:
     for path in directory.glob(f"{_TRASH}*"):
         shutil.rmtree(path)
     for fleet in tuple(_begun(spec, directory)):
-        # Another sweep of this name may have begun it, and not finished it.
+        # Another sweep of this name may have begun the fleet, and not finished it.
         own = [paths_of(directory, fleet, unit) for unit in fleet.units]
         has_scores = all(paths.scores.exists() for paths in own)
         if has_scores and all(is_finished(spec, unit) for unit in fleet.units):
@@ -222,7 +222,7 @@ def _delete(workdir: pathlib.Path) -> None:
     trash = workdir.with_name(f"{_TRASH}{workdir.name}")
     if trash.exists():
         shutil.rmtree(trash)
-    os.rename(workdir, trash)  # half a work directory would look like one that was begun
+    os.rename(workdir, trash)  # half a work directory would look like a fleet that was begun
     shutil.rmtree(trash)
 
 
