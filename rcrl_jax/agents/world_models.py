@@ -22,8 +22,8 @@ from rcrl_jax.observations import ObservationFormat
 IMAGE_SIZE = 64
 """Height and width of a frame [pixels]."""
 
-# How many numbers an update keeps a frame for its gradients, at 32 filters: inputs and outputs of
-# all convolutions, for the forward and the backward pass.
+# Numbers per frame that an update keeps for its gradients, at 32 filters: inputs and outputs of all
+# convolutions, for the forward and the backward pass.
 NUMBERS_A_FRAME = 370_000
 
 _glorot = nn.initializers.glorot_uniform()

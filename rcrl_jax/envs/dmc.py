@@ -299,7 +299,7 @@ def _wait(connection, timeout_s: float) -> None:
     Raises:
         SimulatorFailed: the worker failed, has ended, or does not answer within `timeout_s`.
     """
-    # In short waits: if process and workers are suspended for longer, one wait is lost, not all.
+    # In short waits, because a suspension of process and workers uses up only one of them.
     if not any(connection.poll(timeout_s / _WAITS) for _ in range(_WAITS)):
         raise SimulatorFailed(f"a simulator has not answered for {timeout_s:g} s")
     try:

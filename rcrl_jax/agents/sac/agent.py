@@ -6,11 +6,11 @@ Which loss reaches which parameters:
     convolutions, psi             x          x
     critics                       x
     auxiliary tasks' own                     x
-    actor, its own embedding                           x
+    actor, its embedding                               x
     log temperature                                              x
 
 All losses read the same parameters, so the convolutions of an observation are computed once for
-critic, actor and auxiliary tasks. Updates in which actor and temperature do not step compute their
+critic, actor and auxiliary tasks. If actor and temperature do not step, an update computes their
 losses for the records, but no gradients.
 """
 
