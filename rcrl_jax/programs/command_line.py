@@ -151,7 +151,8 @@ def count_devices() -> int:
         asked = f"no device of JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}"
         raise ValueError(
             f"JAX: {error if str(error) else asked}; JAX_PLATFORMS=cpu trains on the CPU; "
-            "make GPU=cuda13 (or cuda12, tpu) atari installs JAX for an accelerator"
+            "make GPU=cuda13 (or cuda12, tpu) atari, or pip install 'rcrl-jax[cuda13]', "
+            "installs JAX for an accelerator"
         ) from error
 
 
@@ -165,7 +166,10 @@ def idle_gpu(backend: str) -> str:
         return ""
     if not GPU.exists():
         return ""
-    return "JAX does not use the GPU here: make .venv/accelerator-cuda13 (or -cuda12)"
+    return (
+        "JAX does not use the GPU here: make .venv/accelerator-cuda13 (or -cuda12), "
+        "or pip install 'rcrl-jax[cuda13]'"
+    )
 
 
 def parse_seeds(value: Any, where: str = "--seeds") -> tuple[int, ...]:

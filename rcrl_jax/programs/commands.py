@@ -9,6 +9,8 @@ import re
 import runpy
 import sys
 
+import rcrl_jax
+
 PROGRAMS = {
     "rcrl-atari": "experiments.atari100k",
     "rcrl-dmc": "experiments.dmc",
@@ -33,7 +35,10 @@ def run() -> None:
 
 
 def start(module: str) -> None:
-    """Runs a module of this package as `python -m` would."""
+    """Runs a module of this package as `python -m` would; --version needs no package of its own."""
+    if "--version" in sys.argv[1:]:
+        print(rcrl_jax.__version__)
+        return
     runpy.run_module(f"{__package__}.{module}", run_name="__main__", alter_sys=True)
 
 

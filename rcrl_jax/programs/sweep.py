@@ -12,9 +12,9 @@ A spec is a TOML file:
 
     experiment = "atari100k"      # or "dmc", "minatar"; for games of your own in its place
                                   # environment = "gymnasium:CartPole-v1", or a list
-    steps = 100_000               # --steps, --eval_episodes of that program
-    eval_episodes = 100
     results = "results/NAME"      # directory of finished runs
+    steps = 100_000               # optional, like the next: --steps of that program
+    eval_episodes = 100
     runs_per_fleet = 20           # optional: as --max_runs_per_fleet
     games_per_fleet = 1           # optional: games with more actions slow the others of a fleet
 
@@ -50,7 +50,7 @@ that do not belong together, the sweep is refused.
 After SIGTERM or Ctrl-C, every running fleet saves its state first. To pause a sweep, stop its
 process group, whose number it prints: kill -STOP -- -PGID; to continue: kill -CONT -- -PGID.
 --ray starts the same fleets on a Ray cluster, where all machines see the same files under the same
-paths; docs/running.md explains it. Exit codes: 0 all finished, 1 some failed, 2 refused, 128 + n
+paths; docs/sweeps.md explains it. Exit codes: 0 all finished, 1 some failed, 2 refused, 128 + n
 stopped by signal n.
 """
 
@@ -59,10 +59,11 @@ import functools
 import importlib.metadata
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from absl import app, flags
@@ -75,7 +76,6 @@ from rcrl_jax.programs.sweeps import driver, local, ray_launcher, work
 from rcrl_jax.programs.sweeps.spec import (
     EXPERIMENTS,
     TRAIN,
-    Experiment,
     Fleet,
     Spec,
     SweepError,
@@ -176,20 +176,6 @@ def _most_runs(spec: Spec, accelerated: bool) -> int:
     return _MAX_RUNS.value or spec.runs_per_fleet or (_RUNS_ON_ACCELERATOR if accelerated else 1)
 
 
-def _usual_steps(experiment: Experiment, names: Sequence[str]) -> int:
-    """What `--steps` of the program is for these presets; unknown names are refused elsewhere.
-
-    Raises:
-      SweepError: they differ.
-    """
-    environment = experiment.environment
-    known = environment.presets
-    found = {environment.steps(known[name]) for name in names if name in known}
-    if len(found) > 1:
-        raise SweepError("--steps is missing: these presets differ in their usual number")
-    return found.pop() if found else 1
-
-
 def _read_flags() -> Spec:
     """The sweep that the flags describe.
 
@@ -226,8 +212,7 @@ def _read_flags() -> Spec:
     games = own or _GAMES.value
     table = {
         **({"environment": own} if own else {"experiment": _EXPERIMENT.value}),
-        "steps": _STEPS.value or _usual_steps(experiment, _PRESETS.value),
-        "eval_episodes": _EVAL_EPISODES.value or experiment.environment.eval_episodes,
+        **{flag.name: flag.value for flag in (_STEPS, _EVAL_EPISODES) if flag.value},
         "results": _RESULTS.value,
         "blocks": [
             {
@@ -240,7 +225,7 @@ def _read_flags() -> Spec:
     try:
         return make_spec(table)
     except ValueError as error:
-        raise SweepError(str(error).replace("block 1: ", "--", 1)) from None
+        raise SweepError(re.sub("^block 1: |^(?=steps is missing)", "--", str(error))) from None
 
 
 def _has_accelerator() -> bool:

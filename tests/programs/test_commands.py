@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+import rcrl_jax
 from rcrl_jax.programs import commands
 from rcrl_jax.programs.sweeps import local
 from tests.programs import programs
@@ -49,6 +50,12 @@ def test_help_is_printed_without_the_packages_of_tables(command, missing):
     assert f"{command} --results=results" in ended.stdout
     assert f"no {missing}: make trial, or pip install 'rcrl-jax[tables]'" in ended.stdout
     assert_refused(run_as(command, missing=missing))
+
+
+@pytest.mark.parametrize("command", ["rcrl-doctor", "rcrl-report", "rcrl-table1"])
+def test_the_version_is_printed_without_the_packages_of_tables(command):
+    ended = run_as(command, "--version", missing="pandas")
+    assert (ended.returncode, ended.stdout) == (0, f"{rcrl_jax.__version__}\n"), ended.stderr
 
 
 def test_a_command_calls_programs_by_the_names_that_were_typed():

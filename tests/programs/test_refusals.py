@@ -17,7 +17,7 @@ from experiments.theory.studies import abstraction
 from rcrl_jax.config import fields, presets
 from rcrl_jax.config.fields import LARGEST_INT
 from rcrl_jax.envs import atari, dmc, pools
-from rcrl_jax.programs import command_line, launch
+from rcrl_jax.programs import command_line, commands, launch
 from rcrl_jax.training import experiment, prediction, video
 from rcrl_jax.training.plan import Plan
 from tests.programs import programs
@@ -70,7 +70,9 @@ def test_a_platform_that_is_not_there_is_refused(tmp_path, monkeypatch, error, s
         [ATARI], [EVALUATE, "--workdir=x"], [THEORY, "--quick"], [THROUGHPUT], [FIRST_LOOK], [HOST]
     ):  # fmt: skip
         result = programs.call(*program, directory=tmp_path)
-        assert_mistake(result, [says, "JAX_PLATFORMS=cpu", "make GPU=cuda13"], tmp_path)
+        assert_mistake(
+            result, [says, "JAX_PLATFORMS=cpu", "make GPU=cuda13", "pip install"], tmp_path
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -302,7 +304,9 @@ def test_what_is_right_is_accepted(tmp_path):
 def test_a_version_is_printed(tmp_path):
     ended = programs.call(ATARI, "--version", directory=tmp_path)
     assert (ended.returncode, ended.stdout) == (0, f"{rcrl_jax.__version__}\n")
-    assert "experiments.atari100k" in programs.run("rcrl_jax").stdout
+    listed = programs.run("rcrl_jax").stdout
+    for command, program in commands.PROGRAMS.items():
+        assert f"python -m {program} " in listed and f"or {command} " in listed
     assert "--game" in programs.call(ATARI, "-h", directory=tmp_path).stdout
 
 

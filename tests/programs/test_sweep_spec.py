@@ -48,6 +48,16 @@ def test_command_and_paths_of_a_preset_and_of_an_arm(read, tmp_path):
     assert str(spec.result_paths(arm).directory) == "results/toy/small/rcrl/Pong/seed_0"
 
 
+def test_without_steps_and_episodes_a_spec_takes_those_of_its_program():
+    block = {"presets": ["rcrl"], "games": ["Pong"], "seeds": [0]}
+    table = {"experiment": "atari100k", "results": "r"}
+    spec = make_spec({**table, "blocks": [block]})
+    assert (spec.steps, spec.eval_episodes) == (100_000, 100)
+    block = {**block, "presets": ["rcrl", "simple"]}
+    with pytest.raises(ValueError, match="^steps is missing: these presets differ"):
+        make_spec({**table, "blocks": [block]})
+
+
 def test_tasks_keep_their_learning_rate_and_count_agent_steps():
     block = {"presets": ["rcrl_sac"], "games": ["cheetah_run", "walker_walk"], "seeds": [0]}
     table = {"experiment": "dmc", "steps": 8000, "eval_episodes": 1, "results": "r"}

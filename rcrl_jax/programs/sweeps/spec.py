@@ -187,11 +187,12 @@ def make_spec(table: Mapping[str, Any]) -> Spec:
             line that begins with the place.
     """
     what = "environment" if "environment" in table else "experiment"
-    required = (what, "steps", "eval_episodes", "results", "blocks")
+    required = (what, "results", "blocks")
     limits = ("runs_per_fleet", "games_per_fleet")
+    optional = ("steps", "eval_episodes", "arms", "config", *limits)
     if "experiment" in table:  # before keys that are missing: it may be a spec of another program
         _one_of("experiment", table["experiment"], EXPERIMENTS)
-    _check_keys("", table, required, optional=("arms", "config", *limits))
+    _check_keys("", table, required, optional=optional)
     if what == "environment":
         experiment, games = TRAIN, _read_environments(table[what])
     else:
@@ -199,7 +200,9 @@ def make_spec(table: Mapping[str, Any]) -> Spec:
         games = {game: game for game in experiment.environment.games}
     most = {"steps": fields.LARGEST_INT, "eval_episodes": command_line.MOST_EPISODES}
     numbers = {
-        name: _value_of(name, table[name], int, fields.between(1, most[name])) for name in most
+        name: _value_of(name, table[name], int, fields.between(1, most[name]))
+        for name in most
+        if name in table
     }
     if not isinstance(table["results"], str) or not table["results"]:
         raise ValueError(f"results: expected a directory, got {table['results']!r}")
@@ -232,9 +235,20 @@ def make_spec(table: Mapping[str, Any]) -> Spec:
         for name in limits
         if name in table
     }
+    if "steps" not in numbers:
+        numbers["steps"] = _usual_steps(experiment.environment, units)
+    numbers.setdefault("eval_episodes", experiment.environment.eval_episodes)
     spec = Spec(experiment, results=pathlib.Path(table["results"]), units=units, **numbers)
     _check_units(spec)
     return spec
+
+
+def _usual_steps(environment: Environment, units: Iterable[Unit]) -> int:
+    """What `--steps` of the program is for the presets of these units."""
+    found = {environment.steps(environment.presets[unit.arm.preset]) for unit in units}
+    if len(found) > 1:
+        raise ValueError("steps is missing: these presets differ in their usual number")
+    return found.pop()
 
 
 def _own() -> Any:
