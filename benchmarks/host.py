@@ -196,7 +196,8 @@ def measure_loop(fleet, replay, environment, steps: int) -> dict[str, float]:
     memory = types.Memory((), np.ones((fleet.num_runs, 1), bool))
     state = LoopState(first, fleet.learner, environment.reset(), None, memory)
     plan = python_types.SimpleNamespace(total_steps=total)
-    loop_steps = loop.train(python_types.SimpleNamespace(**timed, plan=plan, state=state))
+    session = python_types.SimpleNamespace(**timed, plan=plan, state=state, step_log=None)
+    loop_steps = loop.train(session)
     for _ in range(_WARM_STEPS + steps):
         clock.seconds.clear()
         before = {name: now() for name, now in counters.items()}

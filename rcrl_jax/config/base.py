@@ -188,9 +188,7 @@ class CurlConfig:
     importance_weighted: bool = setting(
         True, "whether CURL's loss is multiplied by the batch's mean importance weight", "C"
     )
-    in_priorities: bool = setting(
-        True, "whether priorities are computed from cross-entropy plus CURL's loss", "C"
-    )
+    in_priorities: bool = setting(True, "whether priorities count CURL's loss, too", "C")
 
 
 @dataclasses.dataclass(frozen=True)

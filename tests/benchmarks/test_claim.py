@@ -226,7 +226,7 @@ def change(name, section=None, **changes):
     "spoil, says",
     [
         (change("scores.json", episodes=10), ["episodes is 10", "100"]),
-        (change("manifest.json", "run", algorithm=None), ["algorithm is 'none"]),
+        (change("manifest.json", "run", algorithm=None), ["algorithm is None"]),
         (change("manifest.json", "run", config={"auxiliary": []}), ["agent is 'erainbow_sa'"]),
         (change("manifest.json", "run", algorithm=1), ["algorithm is 1, but 2", "Hero/seed_0"]),
         (

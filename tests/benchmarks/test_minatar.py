@@ -128,7 +128,7 @@ def config(directory, **changes):
 @pytest.mark.parametrize(
     "spoil, says",
     [
-        (change("run", algorithm=None), "algorithm is 'none"),
+        (change("run", algorithm=None), "algorithm is None"),
         (change("run", algorithm=1), "algorithm is 1, but 2"),
         (change("protocol", noise="on"), "protocol.noise is on, but not stated"),
         (change("device", platform="gpu"), "device.platform is gpu, but cpu"),

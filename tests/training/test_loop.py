@@ -25,7 +25,8 @@ class ScriptedFleet:
         self.agent = agent
         self._log = log
 
-    def init(self):
+    def init(self, initial=None):
+        assert initial is None
         return types.LearnerState(types.TrainableParams("agent", {}), None, None, None, 0, {})
 
     def init_memory(self, number):

@@ -277,7 +277,7 @@ def edit_all(workdir, change) -> None:
         ),
         (
             lambda at: edit_all(at, lambda m: m["run"].pop("format")),
-            f"in format 1 .* reads format {manifest.FORMAT}: train again",
+            f"in format None .* reads format {manifest.FORMAT}: train again",
         ),
         (
             lambda at: edit_all(at, lambda m: m["run"]["config"].update(gone=1)),
