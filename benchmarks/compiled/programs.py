@@ -44,7 +44,7 @@ class ShapedFleet(Fleet):
     def init(self) -> types.LearnerState:
         """See `Fleet.init`."""
         return self.place(
-            jax.eval_shape(self.programs.init, self._runs_here, self._runs, self._keys)
+            jax.eval_shape(self.programs.init, self._runs_here, self._runs, self._keys, None)
         )
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> jax.ShapeDtypeStruct:
