@@ -125,6 +125,7 @@ def test_wrong_fields_of_all_arms_are_refused(read, more, says):
     [
         ("steps = 2000", "steps = ", "Invalid value"),
         ("steps = 2000", "stepps = 2000", "unknown 'stepps': did you mean steps?"),
+        ("steps = 2000", 'games = ["Pong"]', "games: stands in [[blocks]]"),
         ("steps = 2000", "steps = 1.5", "steps: expected a whole number, got 1.5"),
         ("hidden_size = 16", 'curl.reduced_games = ["Doom"]', "small on Pong: curl.reduced_games"),
         pytest.param("steps = 2000", "steps = " + "[" * 5000, "nested too deeply", id="deep list"),

@@ -192,6 +192,9 @@ def make_spec(table: Mapping[str, Any]) -> Spec:
     optional = ("steps", "eval_episodes", "arms", "config", *limits)
     if "experiment" in table:  # before keys that are missing: it may be a spec of another program
         _one_of("experiment", table["experiment"], EXPERIMENTS)
+    for key in ("presets", "games", "seeds"):
+        if key in table:
+            raise ValueError(f"{key}: stands in [[blocks]]")
     _check_keys("", table, required, optional=optional)
     if what == "environment":
         experiment, games = TRAIN, _read_environments(table[what])
