@@ -180,8 +180,8 @@ def _plan_again(program: Program, path: str) -> "Plan":
     host_memory.keep_freed_memory(large_blocks=config.needs_large_blocks)
     benchmark = environment_of(config, game)
     if benchmark is not program.benchmark:
-        names = {id(one): name for name, one in ENVIRONMENTS.items()}
-        other = names.get(id(benchmark), "train")
+        known = (name for name, one in ENVIRONMENTS.items() if one is benchmark)
+        other = next(known, "train")
         raise ValueError(f"--from: {path} is of {game}: experiments.{other} trains it")
     if algorithm != (ours := manifest.algorithm(preset)):
         raise ValueError(

@@ -236,8 +236,7 @@ def _programs(agent: Agent, batching: str, mesh: jax.sharding.Mesh) -> Programs:
     over_runs = functools.partial(_over_runs, batching=batching, mesh=mesh)
 
     def init(run, key_data, initial):
-        key = _key(key_data, _INIT)
-        return agent.init(run, key) if initial is None else agent.init(run, key, initial)
+        return agent.init(run, _key(key_data, _INIT), initial)
 
     def act(run, params, frames, key_data, counters, memory, *, policy_name):
         key, observation = _key(key_data, _ACT, *counters), agent.observations.network.stack(frames)
