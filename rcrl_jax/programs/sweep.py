@@ -76,7 +76,7 @@ from rcrl_jax.programs.sweeps import driver, local, ray_launcher, work
 from rcrl_jax.programs.sweeps.spec import (
     EXPERIMENTS,
     TRAIN,
-    Fleet,
+    FleetPlan,
     Spec,
     SweepError,
     make_spec,
@@ -265,7 +265,7 @@ def _workers(accelerated: bool) -> int | None:
     return 1 if accelerated else pools.usable_cores()
 
 
-def _print_states(spec: Spec, directory: pathlib.Path, planned: list[Fleet]) -> None:
+def _print_states(spec: Spec, directory: pathlib.Path, planned: list[FleetPlan]) -> None:
     fleet_of = {unit: fleet for fleet in planned for unit in fleet.units}
     for unit in spec.units:
         state, where = "finished", ""

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from rcrl_jax.programs.sweeps import driver, local, work
-from rcrl_jax.programs.sweeps.spec import Fleet
+from rcrl_jax.programs.sweeps.spec import FleetPlan
 from tests.programs import toy_sweep
 from tests.programs.toy_sweep import alone, assert_complete, carry_out, finish, start, wait_until
 
@@ -161,7 +161,7 @@ def test_a_half_done_fleet_resumes_and_new_fleets_train_what_was_added(tmp_path)
     longer = toy_sweep.make_spec(tmp_path, seeds="0:3", steps=60)
     assert toy_sweep.main([str(tmp_path), "--max_runs=8"]) == 0
     assert len(toy_sweep.history(tmp_path, begun[0])) == 5  # begin, saved, begin, saved, finished
-    added = [Fleet(fleet.arm, ("Pong", "Alien"), (2,)) for fleet in begun[:2]]
+    added = [FleetPlan(fleet.arm, ("Pong", "Alien"), (2,)) for fleet in begun[:2]]
     assert_complete(longer, tmp_path, [*begun[:2], *added])
 
 

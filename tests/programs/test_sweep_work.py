@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rcrl_jax import files
 from rcrl_jax.programs.sweeps import work
-from rcrl_jax.programs.sweeps.spec import Arm, Fleet, SweepError, make_spec
+from rcrl_jax.programs.sweeps.spec import Arm, FleetPlan, SweepError, make_spec
 from tests.programs import collisions, toy_sweep
 from tests.programs.toy_sweep import COLLECTED, alone, begin, write_work
 
@@ -35,11 +35,11 @@ def make(directory, *, games=BOTH, seeds="0:3", steps=2000):
 def test_a_grid_is_split_by_seeds_if_all_games_fit_else_by_games(tmp_path):
     spec = make(tmp_path, seeds="0:5")
     (fleet,) = work.group(spec, spec.units, 130)
-    assert fleet == Fleet(RCRL, BOTH, (0, 1, 2, 3, 4))
+    assert fleet == FleetPlan(RCRL, BOTH, (0, 1, 2, 3, 4))
     assert spec.make_command(fleet, tmp_path)[4:6] == ["--games=Pong,Alien", "--seeds=0,1,2,3,4"]
     # 4 runs are 2 games x 2 seeds; three parts of nearly equal size.
     assert work.group(spec, spec.units, 4) == [
-        Fleet(RCRL, BOTH, (0,)), Fleet(RCRL, BOTH, (1, 2)), Fleet(RCRL, BOTH, (3, 4))
+        FleetPlan(RCRL, BOTH, (0,)), FleetPlan(RCRL, BOTH, (1, 2)), FleetPlan(RCRL, BOTH, (3, 4))
     ]  # fmt: skip
     assert work.plan(spec, tmp_path / "runs", 1) == [alone(unit) for unit in spec.units]
 
@@ -47,7 +47,7 @@ def test_a_grid_is_split_by_seeds_if_all_games_fit_else_by_games(tmp_path):
 def test_a_spec_limits_the_games_of_a_fleet(tmp_path):
     spec = dataclasses.replace(make(tmp_path, seeds="0:5"), games_per_fleet=1)
     assert work.group(spec, spec.units, 3) == [
-        Fleet(RCRL, (game,), seeds) for seeds in ((0, 1), (2, 3, 4)) for game in BOTH
+        FleetPlan(RCRL, (game,), seeds) for seeds in ((0, 1), (2, 3, 4)) for game in BOTH
     ]
 
 
@@ -92,7 +92,7 @@ def test_a_fleet_that_was_begun_keeps_its_runs(tmp_path, manifests):
 
     assert work.plan(short, directory, 1) == [begun]
     spec = make(tmp_path, seeds="0:4")
-    added = Fleet(begun.arm, begun.games, (2, 3))
+    added = FleetPlan(begun.arm, begun.games, (2, 3))
     assert work.plan(spec, directory, 130) == [begun, added]
     # A sweep of fewer runs goes on with all that the fleet has; one of none leaves it alone.
     assert work.plan(make(tmp_path, seeds=[1]), directory, 1) == [begun]

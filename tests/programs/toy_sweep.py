@@ -15,7 +15,7 @@ from rcrl_jax import files
 from rcrl_jax.config import base
 from rcrl_jax.programs.sweeps import driver, local, ray_launcher, work
 from rcrl_jax.programs.sweeps import spec as specs
-from rcrl_jax.programs.sweeps.spec import Fleet, Spec, Unit
+from rcrl_jax.programs.sweeps.spec import FleetPlan, Spec, Unit
 from rcrl_jax.runs import manifest, records
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -58,9 +58,9 @@ def read_spec(path: pathlib.Path) -> Spec:
         return specs.read_spec(path)
 
 
-def alone(unit: Unit) -> Fleet:
+def alone(unit: Unit) -> FleetPlan:
     """The fleet of one run."""
-    return Fleet(unit.arm, (unit.game,), (unit.seed,))
+    return FleetPlan(unit.arm, (unit.game,), (unit.seed,))
 
 
 def describe(spec: Spec, unit: Unit, **changes) -> dict:
@@ -108,7 +108,7 @@ def write_work(spec, unit, directory, *, episodes=3, **changes):
 def fake_command(spec: Spec, step_s: float = 0.0, save_every: int = 0):
     """Returns a function that makes the command of a fake fleet."""
 
-    def make_command(fleet: Fleet, workdir: pathlib.Path) -> list[str]:
+    def make_command(fleet: FleetPlan, workdir: pathlib.Path) -> list[str]:
         program = pathlib.Path(__file__).with_name("fake_fleet.py")
         described = {
             "runs": [describe(spec, unit) for unit in fleet.units],
@@ -121,7 +121,7 @@ def fake_command(spec: Spec, step_s: float = 0.0, save_every: int = 0):
     return make_command
 
 
-def history(directory: pathlib.Path, fleet: Fleet) -> list[str]:
+def history(directory: pathlib.Path, fleet: FleetPlan) -> list[str]:
     """The lines that the processes of a fleet have written, except those about cores."""
     path = directory / "runs" / f"{fleet.name}.history"
     lines = path.read_text().splitlines() if path.exists() else []
@@ -134,7 +134,7 @@ def scores(spec: Spec) -> dict[Unit, list[float]]:
     return {u: json.loads(p.read_text())["returns"] for u, p in paths.items() if p.exists()}
 
 
-def step(directory: pathlib.Path, fleet: Fleet) -> int:
+def step(directory: pathlib.Path, fleet: FleetPlan) -> int:
     """How far a fleet is."""
     paths = work.paths_of(directory / "runs", fleet, fleet.units[-1])
     return records.read_progress(paths)[0]
@@ -186,7 +186,7 @@ def wait_until(process: subprocess.Popen, condition) -> None:
         time.sleep(0.01)
 
 
-def assert_complete(spec: Spec, directory: pathlib.Path, planned: list[Fleet]) -> None:
+def assert_complete(spec: Spec, directory: pathlib.Path, planned: list[FleetPlan]) -> None:
     """All results exist, all work directories are deleted, no work was repeated or lost.
 
     Each process of a fleet began where the previous one had saved, and none ran at the same time.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rcrl_jax import files, words
 from rcrl_jax.programs import command_line
 from rcrl_jax.programs.sweeps import local, work
-from rcrl_jax.programs.sweeps.spec import Fleet, Spec, SweepError
+from rcrl_jax.programs.sweeps.spec import FleetPlan, Spec, SweepError
 from rcrl_jax.runs import records
 from rcrl_jax.signals import STOP_SIGNALS, stop_signals
 
@@ -38,12 +38,12 @@ class Sweep:
     def __init__(
         self,
         spec: Spec,
-        planned: Sequence[Fleet],
+        planned: Sequence[FleetPlan],
         directory: pathlib.Path,
         *,
         start: Callable[[list[str], pathlib.Path], Any],
         workers: int | None,
-        make_command: Callable[[Fleet, pathlib.Path], list[str]],
+        make_command: Callable[[FleetPlan, pathlib.Path], list[str]],
         say: Callable[[str], None],
     ):
         """Starts nothing yet.
@@ -62,11 +62,11 @@ class Sweep:
         self._spec, self._directory, self._say = spec, directory, say
         self._start_job, self._workers, self._make_command = start, workers, make_command
         self._waiting = deque(planned)
-        self._jobs: dict[Fleet, Any] = {}
-        self._failed: list[Fleet] = []
-        self._attempts: Counter[Fleet] = Counter()
-        self._read: dict[Fleet, int] = {}  # bytes of the log that were searched for starts
-        self._starts: Counter[Fleet] = Counter()  # of processes, in this attempt
+        self._jobs: dict[FleetPlan, Any] = {}
+        self._failed: list[FleetPlan] = []
+        self._attempts: Counter[FleetPlan] = Counter()
+        self._read: dict[FleetPlan, int] = {}  # bytes of the log that were searched for starts
+        self._starts: Counter[FleetPlan] = Counter()  # of processes, in this attempt
         self._no_start_until = 0.0
 
     def run(self) -> Summary:
@@ -110,7 +110,7 @@ class Sweep:
         failed, left = self._count(self._failed), self._count([*self._waiting, *self._jobs])
         return Summary(len(self._spec.units) - failed - left, failed, left, stopped_by)
 
-    def _count(self, fleets: Iterable[Fleet]) -> int:
+    def _count(self, fleets: Iterable[FleetPlan]) -> int:
         """The sweep's runs in these fleets; a fleet begun earlier may have others, too."""
         return len({unit for fleet in fleets for unit in fleet.units} & set(self._spec.units))
 
@@ -130,7 +130,7 @@ class Sweep:
             line += f", {rate:.1f} steps/s, about {left} left"
         return f"{line}; logs: {self._directory}/*.log"
 
-    def _start(self, fleet: Fleet) -> None:
+    def _start(self, fleet: FleetPlan) -> None:
         self._attempts[fleet] += 1
         command, log = self._make_command(fleet, self._directory / fleet.name), self._log(fleet)
         self._read[fleet], self._starts[fleet] = files.bytes_in(log), 0
@@ -142,7 +142,7 @@ class Sweep:
                 self._no_start_until = time.monotonic() + _RETRY_S
             self._fail(fleet, f"it cannot start: {error}", again=again)
 
-    def _say_starts(self, fleet: Fleet) -> None:
+    def _say_starts(self, fleet: FleetPlan) -> None:
         """Says when a process of a fleet has begun; on Ray it may wait, or begin again."""
         begun, self._read[fleet] = local.read_starts(self._log(fleet), self._read[fleet])
         for _ in range(begun):
@@ -152,7 +152,7 @@ class Sweep:
             what = "start again" if again else "start"
             self._say(f"{what} {fleet.name}, log {self._log(fleet)}{lost * again}")
 
-    def _end(self, fleet: Fleet, ending: int | str, *, stopping: bool) -> None:
+    def _end(self, fleet: FleetPlan, ending: int | str, *, stopping: bool) -> None:
         """Collects the runs of a command that has ended, or lets the fleet wait for another try."""
         if ending != 0 and stopping:
             self._waiting.appendleft(fleet)
@@ -170,11 +170,11 @@ class Sweep:
         # After a mistake or with a full disk, another try would be refused, too.
         self._fail(fleet, why, again=ending != command_line.USAGE_ERROR)
 
-    def _fail(self, fleet: Fleet, why: str, *, again: bool) -> None:
+    def _fail(self, fleet: FleetPlan, why: str, *, again: bool) -> None:
         again &= self._attempts[fleet] < _ATTEMPTS
         (self._waiting if again else self._failed).append(fleet)
         line = f"failed {fleet.name}: {words.one_line(why)}; see {self._log(fleet)}"
         self._say(line + "; it is tried again after the others" * again)
 
-    def _log(self, fleet: Fleet) -> pathlib.Path:
+    def _log(self, fleet: FleetPlan) -> pathlib.Path:
         return self._directory / f"{fleet.name}.log"

@@ -78,7 +78,7 @@ class Unit(NamedTuple):
         return f"{self.arm.name}-{self.game}-{self.seed}"
 
 
-class Fleet(NamedTuple):
+class FleetPlan(NamedTuple):
     """The runs of one arm that one process trains: every game with every seed."""
 
     arm: Arm
@@ -143,7 +143,7 @@ class Spec:
         of_game = environment.fields_of(preset, unit.game)
         return fields.replace(preset, {**of_game, **dict(unit.arm.overrides)})
 
-    def make_command(self, fleet: Fleet, workdir: pathlib.Path) -> list[str]:
+    def make_command(self, fleet: FleetPlan, workdir: pathlib.Path) -> list[str]:
         """The command that trains a fleet in `workdir`, or resumes it."""
         games = fleet.games
         if self.experiment is TRAIN:

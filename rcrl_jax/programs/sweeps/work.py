@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import TypeVar
 
 from rcrl_jax import files
-from rcrl_jax.programs.sweeps.spec import Fleet, Spec, SweepError, Unit
+from rcrl_jax.programs.sweeps.spec import FleetPlan, Spec, SweepError, Unit
 from rcrl_jax.runs import manifest, records
 from rcrl_jax.runs.paths import RunPaths
 
@@ -25,12 +25,12 @@ _ELSEWHERE = "move it away, or choose another --results"
 Name = TypeVar("Name", str, int)
 
 
-def paths_of(directory: pathlib.Path, fleet: Fleet, unit: Unit) -> RunPaths:
+def paths_of(directory: pathlib.Path, fleet: FleetPlan, unit: Unit) -> RunPaths:
     """The files of one run of a fleet that is not finished, below the sweep's `directory`."""
     return RunPaths(directory / fleet.name, unit.arm.preset, unit.game, unit.seed)
 
 
-def plan(spec: Spec, directory: pathlib.Path, max_runs: int) -> list[Fleet]:
+def plan(spec: Spec, directory: pathlib.Path, max_runs: int) -> list[FleetPlan]:
     """The fleets that train all runs that are not finished, in the order in which they start.
 
     A fleet that was begun goes on as it was, because its checkpoints belong to all of its runs:
@@ -61,7 +61,7 @@ def plan(spec: Spec, directory: pathlib.Path, max_runs: int) -> list[Fleet]:
     return sorted(fleets, key=lambda fleet: min(place[u] for u in fleet.units if u in place))
 
 
-def _begun(spec: Spec, directory: pathlib.Path) -> Iterator[Fleet]:
+def _begun(spec: Spec, directory: pathlib.Path) -> Iterator[FleetPlan]:
     """Yields the fleets of the sweep's arms that have written a manifest, which lists their runs.
 
     Raises:
@@ -77,12 +77,12 @@ def _begun(spec: Spec, directory: pathlib.Path) -> Iterator[Fleet]:
                     f"{path} does not list the runs of a fleet; move {workdir} away"
                 ) from None
             for arm in {unit.arm for unit in spec.units}:
-                fleet = Fleet(arm, games, seeds)
+                fleet = FleetPlan(arm, games, seeds)
                 if fleet.name == workdir.name:
                     yield fleet
 
 
-def group(spec: Spec, units: Sequence[Unit], max_runs: int) -> list[Fleet]:
+def group(spec: Spec, units: Sequence[Unit], max_runs: int) -> list[FleetPlan]:
     """Splits `units` into fleets: each unit is in one of them, and every fleet is a whole grid.
 
     No fleet has more than `max_runs` runs, or more games than the spec's `games_per_fleet`.
@@ -101,7 +101,7 @@ def group(spec: Spec, units: Sequence[Unit], max_runs: int) -> list[Fleet]:
             games_of[tuple(seeds)].append(game)
         for seeds, games in games_of.items():
             fleets += [
-                Fleet(arm, own_games, own_seeds)
+                FleetPlan(arm, own_games, own_seeds)
                 for own_seeds in _parts(seeds, max(max_runs // min(len(games), most_games), 1))
                 for own_games in _parts(games, min(max_runs, most_games))
             ]
@@ -128,7 +128,7 @@ def is_finished(spec: Spec, unit: Unit) -> bool:
     return True
 
 
-def collect(spec: Spec, fleet: Fleet, directory: pathlib.Path) -> None:
+def collect(spec: Spec, fleet: FleetPlan, directory: pathlib.Path) -> None:
     """Copies the files of a fleet's finished runs to the results, then deletes its work directory.
 
     If the process is killed, the results hold all of a run's files or none, and the work directory
