@@ -37,7 +37,7 @@ def test_simple_resumes_exactly_in_the_middle_of_a_round(tmp_path, monkeypatch):
 
     last = toy.last_checkpoint(whole)
     assert last.step == 72 and last.early_updates == 1
-    assert last.learner.updates == 19 and last.learner.task_state["progress"].model_updates == 9
+    assert last.learner.updates == 19 and last.learner.opt_state.progress.model_updates == 9
     lines = records.read_records(whole.paths[0].metrics)
     updates = [line for line in lines if "loss_pixels" in line]
     assert [line["agent_steps"] for line in updates] == [13, 25, 37, 49, 61]

@@ -47,20 +47,21 @@ class SimpleParams(NamedTuple):
     policy: types.Params
 
 
-class OptimizerStates(NamedTuple):
-    """States of the two optimisers."""
-
-    model: optax.OptState
-    policy: optax.OptState
-
-
 class Progress(NamedTuple):
-    """What an update keeps besides parameters."""
+    """Where learning stands in its phases."""
 
     model_updates: jax.Array  # [] int32
     kind: jax.Array  # [] int32, of the last update
     in_phase: jax.Array  # [] int32, updates of the current phase so far
     metrics: dict[str, jax.Array]  # means over the last phase of each kind, so far
+
+
+class OptimizerStates(NamedTuple):
+    """States of the two optimisers, and the progress that sets rates and counts of steps."""
+
+    model: optax.OptState
+    policy: optax.OptState
+    progress: Progress
 
 
 _METRICS = (
@@ -120,13 +121,13 @@ def init(
     frames = jnp.zeros((1, parts.stack, *parts.config.frame_shape))
     drawn = SimpleParams(parts.world.init(keys[0]), parts.policy.init(keys[1], frames))
     params = agent.begin_with(drawn, initial)
-    opt_state = OptimizerStates(
-        parts.model_optimizer.init(params.model), parts.policy_optimizer.init(params.policy)
-    )
-    state = agent.first_state({}, types.TrainableParams(params, {}), (), opt_state, keys[2])
     none_yet = jnp.zeros((), jnp.int32)
-    metrics = {name: jnp.zeros(()) for name in _METRICS}
-    return state._replace(task_state={"progress": Progress(none_yet, none_yet, none_yet, metrics)})
+    opt_state = OptimizerStates(
+        parts.model_optimizer.init(params.model),
+        parts.policy_optimizer.init(params.policy),
+        Progress(none_yet, none_yet, none_yet, {name: jnp.zeros(()) for name in _METRICS}),
+    )
+    return agent.first_state({}, types.TrainableParams(params, {}), (), opt_state, keys[2])
 
 
 def act(parts: Parts, run, params: SimpleParams, observation, memory, key, policy_name, step):
@@ -154,9 +155,9 @@ def update(parts: Parts, run, state: types.LearnerState, batch: types.Batch, kin
     """See `Agent.update`."""
     windows: types.SequenceBatch = batch.transitions
     key, learn_key = jax.random.split(native.wrap_key(state.key))
-    progress: Progress = state.task_state["progress"]
-    in_phase = jnp.where(progress.kind == kind, progress.in_phase, 0) + 1
     params, opt_state = state.params.agent, state.opt_state
+    progress: Progress = opt_state.progress
+    in_phase = jnp.where(progress.kind == kind, progress.in_phase, 0) + 1
     if kind == MODEL:
         model, model_state, metrics = learn_model(
             parts, params.model, opt_state.model, progress.model_updates, windows, learn_key
@@ -175,10 +176,10 @@ def update(parts: Parts, run, state: types.LearnerState, batch: types.Batch, kin
         for mean in (progress.metrics[name],)
     }
     progress = Progress(model_updates, jnp.int32(kind), in_phase, progress.metrics | means)
+    opt_state = opt_state._replace(progress=progress)
     state = agent.next_state({}, state, types.TrainableParams(params, {}), opt_state, key)
     unread = jnp.ones(len(windows.reward))  # windows are drawn without priorities
-    result = types.UpdateResult(unread, progress.metrics)
-    return state._replace(task_state={"progress": progress}), result
+    return state, types.UpdateResult(unread, progress.metrics)
 
 
 def learn_model(

@@ -200,8 +200,9 @@ def test_old_probabilities_stay_those_of_the_start():
 
 
 def with_progress(state, **changes):
-    progress = state.task_state["progress"]._replace(**changes)
-    return state._replace(task_state={"progress": progress})
+    opt_state = state.opt_state
+    changed = opt_state.progress._replace(**changes)
+    return state._replace(opt_state=opt_state._replace(progress=changed))
 
 
 def test_each_phase_counts_adam_s_steps_from_0_and_keeps_its_moments():
