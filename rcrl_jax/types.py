@@ -41,8 +41,6 @@ class Pairs(NamedTuple):
     # [N, *obs], or a context if `ObservationFormat.with_actions`
     observation: chex.Array | Context
     action: chex.Array  # [N, *act]
-    # [N] int32, whose differences within an episode are agent steps; None unless a task asks for it
-    time: chex.Array | None = None
 
 
 class ContrastBatch(NamedTuple):
@@ -99,8 +97,7 @@ class LearnerState(NamedTuple):
     opt_state: optax.OptState
     key: jax.Array  # raw uint32 key data, because typed keys do not survive every checkpoint
     updates: jax.Array  # [] int32
-    # Not trained by gradients, by task name: a momentum network; SimPLe's counters as 'progress'.
-    task_state: dict[str, Params]
+    task_state: dict[str, Params]  # by task name; no gradients train it: a momentum network
 
 
 class Comparison(NamedTuple):

@@ -241,8 +241,7 @@ class SegmentReplay:
             if self._observations.with_actions:
                 led_by = self._ring.context(index, self._observations.frame_stack)
                 observation = types.Context(observation, *led_by)
-            time = index.astype(np.int32) if self.settings.contrast_rule.times else None
-            return types.Pairs(observation, action, time)
+            return types.Pairs(observation, action)
 
         return types.ContrastBatch(
             pairs("anchor", anchor), pairs("positive", positive), pairs("negative", negative)

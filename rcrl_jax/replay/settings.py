@@ -16,7 +16,6 @@ class ContrastRule(NamedTuple):
     differs_in_return: bool = False  # negatives differ in return, if 16 draws find one
     # Returns that differ by at most this count as equal [reward]; segments end beyond it.
     tolerance: float = 0.0
-    times: bool = False  # samples hold `Pairs.time`
 
 
 def make_rule(config: ReturnContrastConfig, tolerance: float) -> ContrastRule:

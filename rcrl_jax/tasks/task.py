@@ -134,7 +134,7 @@ def needs_of(tasks: Mapping[str, AuxiliaryTask], parts: AgentParts) -> Needs:
     """
     rules = {name: task.contrast_rule for name, task in tasks.items()}
     asked = {name: rule for name, rule in rules.items() if rule is not None}
-    different = {rule._replace(times=False) for rule in asked.values()}
+    different = set(asked.values())
     if len(different) > 1:
         raise types.Incompatible(
             f"auxiliary: {' and '.join(asked)} ask for different contrastive samples"
@@ -146,9 +146,8 @@ def needs_of(tasks: Mapping[str, AuxiliaryTask], parts: AgentParts) -> Needs:
                 f"for batch_size = {parts.batch_size} of them; got {rule.number}"
             )
     # Without a task, the rule still says which returns count as equal.
-    shared = different.pop() if different else parts.contrast_rule._replace(number=0)
     return Needs(
-        contrast_rule=shared._replace(times=any(rule.times for rule in asked.values())),
+        different.pop() if different else parts.contrast_rule._replace(number=0),
         whole_frames=any(task.whole_frames for task in tasks.values()),
         encoded=sum(task.encoded for task in tasks.values()),
     )

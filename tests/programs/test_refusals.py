@@ -342,10 +342,8 @@ def test_a_run_that_holds_a_field_without_effect_is_resumed(tmp_path, monkeypatc
 
 def test_tasks_that_ask_for_different_samples_are_refused(tmp_path, monkeypatch):
     select(monkeypatch)
-    refused = programs.call(
-        ATARI, "--config.auxiliary=return_contrast,step_gap", directory=tmp_path
-    )
-    assert_mistake(refused, ["return_contrast and step_gap ask for different"], tmp_path)
+    refused = programs.call(ATARI, "--config.auxiliary=return_contrast,triplet", directory=tmp_path)
+    assert_mistake(refused, ["return_contrast and triplet ask for different"], tmp_path)
 
 
 def test_every_preset_of_a_representation_experiment_is_checked_before_the_first_trains(

@@ -358,20 +358,3 @@ def test_each_part_of_a_batch_reads_its_own_layout_of_whole_frames():
     )
     for a, b in zip(whole.contrast, patches.contrast, strict=True):
         np.testing.assert_array_equal(a.observation, b.observation)
-
-
-@pytest.mark.parametrize("anchors", ["as_transitions", "uniform", "rl_batch"])
-def test_times_are_the_agent_steps_of_the_pairs(anchors):
-    """Every action is its own agent step, in one episode of which the ring keeps the end."""
-    rule = ContrastRule(number=5, anchors=anchors, times=True)
-    format_ = observations.ObservationFormat.uniform(2, observations.WHOLE)
-    replay = SegmentReplay(
-        frames.HostFrameStore(2, 20, format_.stored), np.arange(2),
-        make_settings(capacity=20, n_step=2, batch_size=5, contrast_rule=rule), format_, DISCRETE,
-    )  # fmt: skip
-    no, frame = np.zeros(2, bool), np.zeros((2, 84, 84), np.uint8)
-    for t in range(50):
-        replay.add(frame, np.full(2, t, np.int32), np.zeros(2, np.float32), no, no, frame)
-    for pairs in replay.sample(0.5).batch.contrast:
-        assert pairs.time.dtype == np.int32 and pairs.time.min() >= 30
-        np.testing.assert_array_equal(pairs.time, pairs.action)

@@ -84,10 +84,10 @@ def test_a_field_without_effect_makes_no_arm(preset, game, changes, name):
 
 def test_a_task_of_one_s_own_tells_runs_apart_by_its_samples(monkeypatch):
     """The entry of docs/newtask.md is all that tables need."""
-    monkeypatch.setitem(TASKS, "step_gap", Task("tasks.step_gap.make", ("rainbow",), True))
-    changes = {"auxiliary": ("step_gap",), "return_contrast.anchors": "uniform"}
+    monkeypatch.setitem(TASKS, "triplet", Task("tasks.triplet.make", ("rainbow",), True))
+    changes = {"auxiliary": ("triplet",), "return_contrast.anchors": "uniform"}
     found = arm("erainbow_sa", "Pong", fields.replace(ATARI["erainbow_sa"], changes))
-    assert found == "erainbow_sa(auxiliary=step_gap, return_contrast.anchors=uniform)"
+    assert found == "erainbow_sa(auxiliary=triplet, return_contrast.anchors=uniform)"
 
 
 def test_an_unknown_field_is_part_of_the_name_in_one_line():

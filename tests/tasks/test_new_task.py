@@ -48,29 +48,28 @@ TASKS = {"reward_prediction": make_reward_prediction}
 
 
 # [with samples]
-def make_step_gap(parts: AgentParts, config) -> AuxiliaryTask:
-    """Predicts how many agent steps lie between two observations of one segment."""
+def make_triplet(parts: AgentParts, config) -> AuxiliaryTask:
+    """Pulls observations of one segment together, and others apart: a triplet loss."""
 
     def init(key):
-        return {"weights": 0.01 * jax.random.normal(key, (2 * parts.psi_size,))}
+        return {"projection": jax.random.normal(key, (parts.psi_size, 32)) / parts.psi_size**0.5}
 
     def images(batch, sampled, key):
         del sampled, key
-        return batch.contrast.anchor.observation, batch.contrast.positive.observation
+        return tuple(pairs.observation for pairs in batch.contrast)
 
     def loss(task_params, view: UpdateView, state, key):
         del state, key
-        anchor, positive, _ = view.batch.contrast
-        gap = jnp.abs(positive.time - anchor.time).astype(jnp.float32)
-        both = jnp.concatenate(view.psi_of_images, axis=-1)
-        error = both @ task_params["weights"] - jnp.log1p(gap)
-        return jnp.mean(jnp.square(error)), {"gap": jnp.mean(gap)}
+        anchor, positive, negative = (x @ task_params["projection"] for x in view.psi_of_images)
+        near = jnp.sum(jnp.square(anchor - positive), axis=-1)
+        far = jnp.sum(jnp.square(anchor - negative), axis=-1)
+        return jnp.mean(jax.nn.relu(1.0 + near - far)), {"nearer": jnp.mean(near < far)}
 
     return AuxiliaryTask(
         init,
         loss,
         weight=lambda constants: 0.1,
-        contrast_rule=parts.contrast_rule._replace(number=16, anchors="uniform", times=True),
+        contrast_rule=parts.contrast_rule._replace(number=16, anchors="uniform"),
         images=images,
     )
 
@@ -118,24 +117,27 @@ def test_a_task_gets_the_contrastive_samples_that_it_asks_for():
     plan = make_plan("rainbow", BASES["rainbow"])
     environment, _ = build.make_fleet(plan)
     spec = environment.spec
-    agent = make_agent(plan.config, spec, {"step_gap": make_step_gap})
+    agent = make_agent(plan.config, spec, {"triplet": make_triplet})
     without = make_agent(plan.config, spec)
     assert without.replay.contrast_rule.number == 0 and agent.replay.contrast_rule.number == 16
     assert agent.replay.contrast_rule.tolerance == without.replay.contrast_rule.tolerance
     assert agent.resources.activation_bytes > without.resources.activation_bytes
-    fleet = Fleet(agent, plan.seeds, types.RunSpec(environment.num_valid_actions, {"step_gap": ()}))
+    fleet = Fleet(agent, plan.seeds, types.RunSpec(environment.num_valid_actions, {"triplet": ()}))
     batch = toy.played(environment, fleet).sample(1.0).batch
     environment.close()
-    metrics = fleet.to_host(fleet.update(fleet.init(), batch)[1]).metrics
-    assert np.isfinite(metrics["loss_step_gap"]).all() and (metrics["gap"] > 0).all()
+    start = fleet.to_host(fleet.init().params.auxiliary["triplet"]["projection"])
+    learner, result = fleet.update(fleet.init(), batch)
+    assert (fleet.to_host(result).metrics["loss_triplet"] > 0).all()
+    after = fleet.to_host(learner.params.auxiliary["triplet"]["projection"])
+    assert (after != start).any(axis=(1, 2)).all()  # in each run
 
 
 def test_tasks_that_ask_for_different_samples_are_refused():
     plan = make_plan("rainbow")  # whose own task asks for eight
     environment, _ = build.make_fleet(plan)
     environment.close()
-    with pytest.raises(types.Incompatible, match="return_contrast and step_gap ask for different"):
-        make_agent(plan.config, environment.spec, {"step_gap": make_step_gap})
+    with pytest.raises(types.Incompatible, match="return_contrast and triplet ask for different"):
+        make_agent(plan.config, environment.spec, {"triplet": make_triplet})
 
 
 def test_the_rl_batch_has_as_many_anchors_as_transitions():
@@ -149,25 +151,16 @@ def test_the_rl_batch_has_as_many_anchors_as_transitions():
         needs_of({"too_large": tasks[1]}, parts)
 
 
-def test_times_are_sampled_for_all_tasks_if_one_asks_for_them():
-    rule = ContrastRule(number=3)
-    parts = AgentParts(None, None, None, None, 2, 2, rule, batch_size=3)
-    plain = AuxiliaryTask(None, None, contrast_rule=rule)
-    timed = AuxiliaryTask(None, None, contrast_rule=rule._replace(times=True))
-    assert needs_of({"one": plain, "two": timed}, parts).contrast_rule == timed.contrast_rule
-    assert needs_of({"one": plain}, parts).contrast_rule == rule
-
-
 ENTRY = {
-    "step_gap": Task("tasks.step_gap.make_step_gap", ("rainbow", "sac"), draws_samples=True),
+    "triplet": Task("tasks.triplet.make_triplet", ("rainbow", "sac"), draws_samples=True),
 }
 
 
 def select(monkeypatch) -> None:
     """Adds the entry of `docs/newtask.md`, as if its module were there."""
-    module = types_of_python.SimpleNamespace(make_step_gap=make_step_gap)
-    monkeypatch.setitem(sys.modules, "rcrl_jax.tasks.step_gap", module)
-    monkeypatch.setitem(choices.TASKS, "step_gap", ENTRY["step_gap"])
+    module = types_of_python.SimpleNamespace(make_triplet=make_triplet)
+    monkeypatch.setitem(sys.modules, "rcrl_jax.tasks.triplet", module)
+    monkeypatch.setitem(choices.TASKS, "triplet", ENTRY["triplet"])
 
 
 @pytest.mark.parametrize("family", ["rainbow", "sac"])
@@ -176,7 +169,7 @@ def test_an_entry_in_the_table_selects_a_task(family, monkeypatch):
     plan = make_plan(family, BASES[family])
     environment, _ = build.make_fleet(plan)
     environment.close()
-    named = fields.replace(plan.config, {"auxiliary": ("step_gap",)})
+    named = fields.replace(plan.config, {"auxiliary": ("triplet",)})
     assert make_agent(named, environment.spec).replay.contrast_rule.number == 16
     unused = fields.replace(named, {"auxiliary_weight": 0.0})
     assert make_agent(unused, environment.spec).replay.contrast_rule.number == 0
