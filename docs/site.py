@@ -20,13 +20,18 @@ from mkdocs.structure.pages import Page
 from rcrl_jax.config import fields, presets
 
 ROOT = pathlib.Path(__file__).parents[1]
-API = ("train", "load", "Run", "Player")
-"""Of `rcrl_jax.api`; then what a new agent or task is made of."""
-EXTENSION_POINTS = (
+PUBLIC = (
+    "rcrl_jax.api.train",
+    "rcrl_jax.api.load",
+    "rcrl_jax.api.scores",
+    "rcrl_jax.api.score_matrices",
+    "rcrl_jax.trained.Run",
+    "rcrl_jax.trained.Player",
     "rcrl_jax.agents.agent.Agent",
     "rcrl_jax.tasks.task.AuxiliaryTask",
     "rcrl_jax.envs.protocol.VectorEnvironment",
 )
+"""What a program calls; then what a new agent, task or game is made of."""
 _COPIED = {".csv", ".gz", ".ipynb", ".json", ".npz", ".png", ".svg", ".xz", ".jsonl"}
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 _CODE = re.compile(r"(^ *```.*?^ *```)", re.DOTALL | re.MULTILINE)
@@ -262,7 +267,6 @@ for name in sys.argv[1:]:
 
 def api_page() -> str:
     """What is public, from docstrings."""
-    names = [f"rcrl_jax.api.{name}" for name in API] + list(EXTENSION_POINTS)
     return "# Python\n\n[How to use it](python.md).\n\n" + "".join(
-        f"::: {one}\n\n" for one in names
+        f"::: {one}\n\n" for one in PUBLIC
     )

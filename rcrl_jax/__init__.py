@@ -5,13 +5,14 @@
     run = rcrl_jax.load("runs/first")
     rcrl_jax.scores("runs")
 
-`api.py` describes them. Importing this package imports no JAX.
+`api.py` and `trained.py` describe them. Importing this package imports no JAX.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rcrl_jax.api import Player, Run, load, score_matrices, scores, train
+    from rcrl_jax.api import load, score_matrices, scores, train
+    from rcrl_jax.trained import Player, Run
 
 __all__ = ["Player", "Run", "load", "score_matrices", "scores", "train"]
 __version__ = "0.1.0"
@@ -21,6 +22,6 @@ def __getattr__(name: str) -> Any:
     """The public names, imported at their first use, because that imports JAX."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from rcrl_jax import api
+    from rcrl_jax import api, trained
 
-    return getattr(api, name)
+    return getattr(trained if name in ("Player", "Run") else api, name)

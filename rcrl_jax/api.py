@@ -1,4 +1,4 @@
-"""The front door: training from Python, and what a training has left on the disk.
+"""The front door: training from Python; `trained.py` is what a training has left on the disk.
 
     run = train("minatar_rcrl", game="Breakout", seeds=range(4), workdir="runs/first")
     run.scores()                                   # columns, one row a run
@@ -11,7 +11,6 @@ The training programs make their plans here, too. All errors are exceptions whos
 line.
 """
 
-import errno
 import functools
 import importlib.util
 import itertools
@@ -24,34 +23,28 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from rcrl_jax import compilation, types, words
-from rcrl_jax.agents.agent import EVALUATION
+from rcrl_jax import compilation, words
 from rcrl_jax.config import base, fields, presets
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import gymnasium_games, protocol
-from rcrl_jax.runs import records, tracking, workdir
-from rcrl_jax.runs.paths import PARAMETERS, RunId, RunPaths
+from rcrl_jax.runs import tracking
+from rcrl_jax.runs.paths import RunId
+from rcrl_jax.trained import Columns, Run
 from rcrl_jax.training import (
     build,
-    evaluation,
     experiment,
     gain,
     host_memory,
     initial,
     prediction,
-    scoring,
     video,
 )
 from rcrl_jax.training.environments import ENVIRONMENTS, OWN, Environment, environment_of
 from rcrl_jax.training.evaluation import EnvironmentMaker
-from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Columns = dict[str, np.ndarray]
-"""Arrays of equal length by name, as `pandas.DataFrame` takes them."""
 
 
 def train(
@@ -70,13 +63,13 @@ def train(
     batching: str = "auto",
     devices: int | None = None,
     frame_store: str = "auto",
-    init_from: "Run | str | os.PathLike | None" = None,
+    init_from: Run | str | os.PathLike | None = None,
     init_part: str = "all",
     arm: str | None = None,
     track: bool = False,
     say: Callable[[str], None] = words.say,
     **fields_of_config: Any,
-) -> "Run":
+) -> Run:
     """Trains a preset on every game with every seed, in one fleet; the same call resumes.
 
     Args:
@@ -160,7 +153,7 @@ def train(
     return Run(plan.workdir)
 
 
-def load(directory: str | os.PathLike) -> "Run":
+def load(directory: str | os.PathLike) -> Run:
     """The runs of a work directory, or one run that keeps its final parameters; needs no emulator.
 
     Raises:
@@ -348,218 +341,6 @@ def carry_out(
         gain.report(plan, say)
 
 
-class Run:
-    """What a training has left on the disk.
-
-    Attributes:
-      directory: the work directory, or the directory of one run with its final parameters.
-      preset: name of the preset.
-      config: its configuration, with all changed fields.
-      runs: game and seed of each run.
-    """
-
-    def __init__(self, directory: str | os.PathLike) -> None:
-        """Reads the manifests; see `load`."""
-        found = workdir.read(pathlib.Path(directory))
-        self.directory, self.preset, self.config = found.workdir, found.preset, found.config
-        self.runs = found.runs
-
-    def __repr__(self) -> str:
-        """Preset, games, seeds and directory."""
-        games = ", ".join(dict.fromkeys(run.game for run in self.runs))
-        runs = words.count("run", len(self.runs))
-        return f"<Run: {self.preset} on {games}, {runs}, {self.directory}>"
-
-    def scores(self) -> Columns:
-        """The final evaluation, a row a run: game, seed, score (mean return), episodes.
-
-        Raises:
-          OSError: a run has no scores yet.
-          Damaged: a file does not hold scores.
-        """
-        rows = []
-        for run in self.runs:
-            returns = records.read_scores(self._path(run, "scores"))["returns"]
-            rows.append((*run, float(np.mean(returns)), len(returns)))
-        return _columns(("game", "seed", "score", "episodes"), rows)
-
-    def curves(self) -> Columns:
-        """Evaluations during training, a row each: game, seed, agent_steps, score (mean return).
-
-        Raises:
-          OSError: a file cannot be read.
-          Damaged: a file does not hold evaluations.
-        """
-        rows = [
-            (*run, line["agent_steps"], float(np.mean(line["returns"])))
-            for run in self.runs
-            for line in records.read_evaluations(self._path(run, "evaluations"))
-        ]
-        return _columns(("game", "seed", "agent_steps", "score"), rows)
-
-    def metrics(self, name: str) -> Columns:
-        """One metric of training, such as `episode_return` or `loss_c51`, a row a record.
-
-        Raises:
-          ValueError: no run has recorded it.
-          OSError: a file cannot be read.
-          Damaged: a file does not hold metrics.
-        """
-        rows, known = [], set()
-        for run in self.runs:
-            for line in records.read_metrics(self._path(run, "metrics")):
-                known.update(line)
-                if name in line:
-                    rows.append((*run, line["agent_steps"], line[name]))
-        if not rows:
-            raise ValueError(f"no metric {name!r}: {protocol.nearest(name, sorted(known))}")
-        return _columns(("game", "seed", "agent_steps", name), rows)
-
-    def evaluate(self, episodes: int = 10) -> Columns:
-        """Plays games with the trained agents, a row each: game, seed, episode, return.
-
-        The games are those of the final evaluation, from the first one on. Nothing is written.
-
-        Raises:
-          Unusable: there are no parameters, or an agent has diverged.
-          ImportError: the backend is not installed, or does not render.
-        """
-        plan, fleet, params = scoring.load(self.directory)
-        try:
-            played = evaluation.evaluate(
-                params, fleet, plan.make_environment, plan.total_steps, range(episodes)
-            )
-        except FloatingPointError:
-            raise workdir.Unusable("an agent has diverged: its action is not finite") from None
-        rows = [
-            (*run, episode, value)
-            for run, returns in zip(self.runs, played.returns, strict=True)
-            for episode, value in enumerate(returns)
-        ]
-        return _columns(("game", "seed", "episode", "return"), rows)
-
-    def player(self, seed: int | None = None, game: str | None = None) -> "Player":
-        """The trained agent of one run.
-
-        Args:
-          seed: of the run; may be left out if `game` leaves one run.
-          game: likewise.
-
-        Raises:
-          ValueError: no run, or several, have this game and seed.
-          Unusable: there are no parameters.
-        """
-        rows = [
-            row
-            for row, run in enumerate(self.runs)
-            if seed in (None, run.seed) and game in (None, run.game)
-        ]
-        if len(rows) != 1:
-            there = ", ".join(f"{run.game} with seed {run.seed}" for run in self.runs)
-            raise ValueError(f"{len(rows)} runs have seed={seed}, game={game!r}; there are {there}")
-        _, fleet, params = scoring.load(self.directory)
-        return Player(*fleet.part(np.array(rows), fleet.to_host(params)))
-
-    def export(self, directory: str | os.PathLike) -> list[pathlib.Path]:
-        """Writes the trained agents for other programs: standard checkpoints of orbax.
-
-        Args:
-          directory: gets a folder `<game>/seed_<n>` of each run, with its parameters.
-
-        Returns:
-          These folders.
-
-        Raises:
-          Unusable: there are no parameters.
-          FileExistsError: one of these folders is there.
-          OSError: they cannot be written.
-        """
-        import orbax.checkpoint as ocp  # late: nothing else here needs the second that it takes
-
-        root = pathlib.Path(directory).absolute()
-        places = [root / run.game / f"seed_{run.seed}" for run in self.runs]
-        for place in places:
-            if place.exists():
-                raise FileExistsError(errno.EEXIST, "it is there already", str(place))
-        _, fleet, params = scoring.load(self.directory)
-        params = fleet.to_host(params)
-        with ocp.StandardCheckpointer() as checkpointer:
-            for row, place in enumerate(places):
-                checkpointer.save(place, jax.tree.map(lambda x, row=row: x[row], params))
-        return places
-
-    def _path(self, run: RunId, kind: str) -> pathlib.Path:
-        """A file of a run; `directory` may be that of the run itself."""
-        path = getattr(RunPaths(self.directory, self.preset, *run), kind)
-        return self.directory / path.name if (self.directory / PARAMETERS).exists() else path
-
-
-class Player:
-    """One trained agent that acts and embeds, without noise.
-
-    Attributes:
-      frame_stack: C, frames of an observation.
-    """
-
-    def __init__(self, fleet: Fleet, params: types.Params) -> None:
-        """Takes a fleet of one run and its agent parameters on the devices; see `Run.player`."""
-        self._fleet, self._params = fleet, params
-        self.frame_stack = fleet.agent.observations.frame_stack
-        self._memory, self._steps = None, 0
-
-    def act(self, frames: np.ndarray) -> np.ndarray:
-        """Actions of the evaluation policy.
-
-        Args:
-          frames: `[N, C, *frame]` of N environments, the newest frame last, as the environments
-            give them. An agent with a memory goes on from its last call with the same N.
-
-        Returns:
-          `[N, *act]`.
-        """
-        frames = np.asarray(frames)
-        self._check(frames)
-        self._steps += 1
-        if self._memory is None:
-            self._memory = self._fleet.init_memory(len(frames))
-        actions, self._memory = self._fleet.act(
-            self._params, frames[None], self._memory, 0, self._steps, policy_name=EVALUATION
-        )
-        return np.asarray(actions)[0]
-
-    def restart(self) -> None:
-        """Lets the next call of `act` begin new episodes."""
-        self._memory = None
-
-    def embed(self, frames: np.ndarray, action: np.ndarray) -> np.ndarray:
-        """phi(s, a), the embedding that the return-contrastive task trains.
-
-        Args:
-          frames: `[N, C, *frame]`, as of `act`.
-          action: `[N, *act]`.
-
-        Returns:
-          `[N, d]`.
-
-        Raises:
-          ValueError: the agent embeds contexts of frames and actions, as world models do.
-        """
-        form = self._fleet.agent.observations
-        if form.with_actions:
-            raise ValueError("a world model embeds what it filters: use its fleet, `scoring.load`")
-        frames = np.asarray(frames)
-        self._check(frames)
-        action = np.asarray(action, self._fleet.agent.action.dtype)
-        pairs = types.Pairs(form.network.stack(frames)[None], action[None])
-        return self._fleet.embed(self._params, pairs)[0]
-
-    def _check(self, frames: np.ndarray) -> None:
-        if frames.ndim < 3 or frames.shape[1] != self.frame_stack:
-            raise ValueError(
-                f"frames: expected [N, {self.frame_stack}, *frame], got {list(frames.shape)}"
-            )
-
-
 def _benchmark_of(preset: str, games: Sequence[str]) -> Environment:
     """The benchmark that has the preset; its games are checked.
 
@@ -614,9 +395,3 @@ def _devices_of(runs: int, wanted: int | None) -> int:
     if wanted is not None and not 1 <= wanted <= available:
         raise ValueError(f"devices: expected a number from 1 to {available}, got {wanted}")
     return math.ceil(runs / math.ceil(runs / (wanted or available)))
-
-
-def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Columns:
-    return {
-        name: np.array(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)
-    }

@@ -203,7 +203,7 @@ def modules_imported() -> dict[str, set[str]]:
                 found[module] |= {alias.name for alias in node.names}
         found[module] &= names.keys()
     # Public names, imported at their first use.
-    found["rcrl_jax"].discard("rcrl_jax.api")
+    found["rcrl_jax"] -= {"rcrl_jax.api", "rcrl_jax.trained"}
     return found
 
 

@@ -1,0 +1,238 @@
+"""What a training has left on the disk, and the agents that it trained."""
+
+import errno
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from rcrl_jax import types, words
+from rcrl_jax.agents.agent import EVALUATION
+from rcrl_jax.envs import protocol
+from rcrl_jax.runs import records, workdir
+from rcrl_jax.runs.paths import PARAMETERS, RunId, RunPaths
+from rcrl_jax.training import evaluation, scoring
+from rcrl_jax.training.fleet import Fleet
+
+Columns = dict[str, np.ndarray]
+"""Arrays of equal length by name, as `pandas.DataFrame` takes them."""
+
+
+class Run:
+    """What a training has left on the disk.
+
+    Attributes:
+      directory: the work directory, or the directory of one run with its final parameters.
+      preset: name of the preset.
+      config: its configuration, with all changed fields.
+      runs: game and seed of each run.
+    """
+
+    def __init__(self, directory: str | os.PathLike) -> None:
+        """Reads the manifests; see `load`."""
+        found = workdir.read(pathlib.Path(directory))
+        self.directory, self.preset, self.config = found.workdir, found.preset, found.config
+        self.runs = found.runs
+
+    def __repr__(self) -> str:
+        """Preset, games, seeds and directory."""
+        games = ", ".join(dict.fromkeys(run.game for run in self.runs))
+        runs = words.count("run", len(self.runs))
+        return f"<Run: {self.preset} on {games}, {runs}, {self.directory}>"
+
+    def scores(self) -> Columns:
+        """The final evaluation, a row a run: game, seed, score (mean return), episodes.
+
+        Raises:
+          OSError: a run has no scores yet.
+          Damaged: a file does not hold scores.
+        """
+        rows = []
+        for run in self.runs:
+            returns = records.read_scores(self._path(run, "scores"))["returns"]
+            rows.append((*run, float(np.mean(returns)), len(returns)))
+        return _columns(("game", "seed", "score", "episodes"), rows)
+
+    def curves(self) -> Columns:
+        """Evaluations during training, a row each: game, seed, agent_steps, score (mean return).
+
+        Raises:
+          OSError: a file cannot be read.
+          Damaged: a file does not hold evaluations.
+        """
+        rows = [
+            (*run, line["agent_steps"], float(np.mean(line["returns"])))
+            for run in self.runs
+            for line in records.read_evaluations(self._path(run, "evaluations"))
+        ]
+        return _columns(("game", "seed", "agent_steps", "score"), rows)
+
+    def metrics(self, name: str) -> Columns:
+        """One metric of training, such as `episode_return` or `loss_c51`, a row a record.
+
+        Raises:
+          ValueError: no run has recorded it.
+          OSError: a file cannot be read.
+          Damaged: a file does not hold metrics.
+        """
+        rows, known = [], set()
+        for run in self.runs:
+            for line in records.read_metrics(self._path(run, "metrics")):
+                known.update(line)
+                if name in line:
+                    rows.append((*run, line["agent_steps"], line[name]))
+        if not rows:
+            raise ValueError(f"no metric {name!r}: {protocol.nearest(name, sorted(known))}")
+        return _columns(("game", "seed", "agent_steps", name), rows)
+
+    def evaluate(self, episodes: int = 10) -> Columns:
+        """Plays games with the trained agents, a row each: game, seed, episode, return.
+
+        The games are those of the final evaluation, from the first one on. Nothing is written.
+
+        Raises:
+          Unusable: there are no parameters, or an agent has diverged.
+          ImportError: the backend is not installed, or does not render.
+        """
+        plan, fleet, params = scoring.load(self.directory)
+        try:
+            games = evaluation.Games(plan.make_environment, plan.total_steps, range(episodes))
+            played = evaluation.evaluate(params, fleet, games)
+        except FloatingPointError:
+            raise workdir.Unusable("an agent has diverged: its action is not finite") from None
+        rows = [
+            (*run, episode, value)
+            for run, returns in zip(self.runs, played.returns, strict=True)
+            for episode, value in enumerate(returns)
+        ]
+        return _columns(("game", "seed", "episode", "return"), rows)
+
+    def player(self, seed: int | None = None, game: str | None = None) -> "Player":
+        """The trained agent of one run.
+
+        Args:
+          seed: of the run; may be left out if `game` leaves one run.
+          game: likewise.
+
+        Raises:
+          ValueError: no run, or several, have this game and seed.
+          Unusable: there are no parameters.
+        """
+        rows = [
+            row
+            for row, run in enumerate(self.runs)
+            if seed in (None, run.seed) and game in (None, run.game)
+        ]
+        if len(rows) != 1:
+            there = ", ".join(f"{run.game} with seed {run.seed}" for run in self.runs)
+            raise ValueError(f"{len(rows)} runs have seed={seed}, game={game!r}; there are {there}")
+        _, fleet, params = scoring.load(self.directory)
+        return Player(*fleet.part(np.array(rows), fleet.to_host(params)))
+
+    def export(self, directory: str | os.PathLike) -> list[pathlib.Path]:
+        """Writes the trained agents for other programs: standard checkpoints of orbax.
+
+        Args:
+          directory: gets a folder `<game>/seed_<n>` of each run, with its parameters.
+
+        Returns:
+          These folders.
+
+        Raises:
+          Unusable: there are no parameters.
+          FileExistsError: one of these folders is there.
+          OSError: they cannot be written.
+        """
+        import orbax.checkpoint as ocp  # late: nothing else here needs the second that it takes
+
+        root = pathlib.Path(directory).absolute()
+        places = [root / run.game / f"seed_{run.seed}" for run in self.runs]
+        for place in places:
+            if place.exists():
+                raise FileExistsError(errno.EEXIST, "it is there already", str(place))
+        _, fleet, params = scoring.load(self.directory)
+        params = fleet.to_host(params)
+        with ocp.StandardCheckpointer() as checkpointer:
+            for row, place in enumerate(places):
+                checkpointer.save(place, jax.tree.map(lambda x, row=row: x[row], params))
+        return places
+
+    def _path(self, run: RunId, kind: str) -> pathlib.Path:
+        """A file of a run; `directory` may be that of the run itself."""
+        path = getattr(RunPaths(self.directory, self.preset, *run), kind)
+        return self.directory / path.name if (self.directory / PARAMETERS).exists() else path
+
+
+class Player:
+    """One trained agent that acts and embeds, without noise.
+
+    Attributes:
+      frame_stack: C, frames of an observation.
+    """
+
+    def __init__(self, fleet: Fleet, params: types.Params) -> None:
+        """Takes a fleet of one run and its agent parameters on the devices; see `Run.player`."""
+        self._fleet, self._params = fleet, params
+        self.frame_stack = fleet.agent.observations.frame_stack
+        self._memory, self._steps = None, 0
+
+    def act(self, frames: np.ndarray) -> np.ndarray:
+        """Actions of the evaluation policy.
+
+        Args:
+          frames: `[N, C, *frame]` of N environments, the newest frame last, as the environments
+            give them. An agent with a memory goes on from its last call with the same N.
+
+        Returns:
+          `[N, *act]`.
+        """
+        frames = np.asarray(frames)
+        self._check(frames)
+        self._steps += 1
+        if self._memory is None:
+            self._memory = self._fleet.init_memory(len(frames))
+        actions, self._memory = self._fleet.act(
+            self._params, frames[None], self._memory, 0, self._steps, policy_name=EVALUATION
+        )
+        return np.asarray(actions)[0]
+
+    def restart(self) -> None:
+        """Lets the next call of `act` begin new episodes."""
+        self._memory = None
+
+    def embed(self, frames: np.ndarray, action: np.ndarray) -> np.ndarray:
+        """phi(s, a), the embedding that the return-contrastive task trains.
+
+        Args:
+          frames: `[N, C, *frame]`, as of `act`.
+          action: `[N, *act]`.
+
+        Returns:
+          `[N, d]`.
+
+        Raises:
+          ValueError: the agent embeds contexts of frames and actions, as world models do.
+        """
+        form = self._fleet.agent.observations
+        if form.with_actions:
+            raise ValueError("a world model embeds what it filters: use its fleet, `scoring.load`")
+        frames = np.asarray(frames)
+        self._check(frames)
+        action = np.asarray(action, self._fleet.agent.action.dtype)
+        pairs = types.Pairs(form.network.stack(frames)[None], action[None])
+        return self._fleet.embed(self._params, pairs)[0]
+
+    def _check(self, frames: np.ndarray) -> None:
+        if frames.ndim < 3 or frames.shape[1] != self.frame_stack:
+            raise ValueError(
+                f"frames: expected [N, {self.frame_stack}, *frame], got {list(frames.shape)}"
+            )
+
+
+def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Columns:
+    return {
+        name: np.array(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)
+    }
