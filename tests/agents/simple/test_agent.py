@@ -223,7 +223,8 @@ def test_each_phase_counts_adam_s_steps_from_0_and_keeps_its_moments():
     again = with_progress(again, kind=jnp.int32(real), in_phase=jnp.int32(7))
     expected, _ = update(RUN, again, batch_of(agent, real), real)
     chex.assert_trees_all_equal(rest.params, expected.params)
-    chex.assert_trees_all_equal(rest.opt_state, expected.opt_state)
+    for found, right in zip(rest.opt_state[:2], expected.opt_state[:2], strict=True):
+        chex.assert_trees_all_equal(found, right)  # of model and policy
 
 
 def test_metrics_are_means_over_the_updates_of_a_phase():
