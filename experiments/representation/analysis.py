@@ -74,14 +74,8 @@ def analyse(
         recorder = episodes.Recorder(
             len(plan.runs) * num_episodes, agent.replay.contrast_rule.tolerance, agent.protocol
         )
-        evaluation.evaluate(
-            params,
-            fleet,
-            plan.make_environment,
-            plan.total_steps,
-            range(num_episodes),
-            after_step=recorder,
-        )
+        games = evaluation.Games(plan.make_environment, plan.total_steps, range(num_episodes))
+        evaluation.evaluate(params, fleet, games, after_step=recorder)
         recorded += recorder.episodes
     rng = np.random.default_rng(_DRAW)
     contrast = draws.draw_contrast(recorded, num_pairs, rng)

@@ -160,9 +160,8 @@ def measure_play(plan: Plan, fleet: Fleet, returns: np.ndarray) -> dict[str, Any
     """Compares the returns `[E]` of a finished run's final evaluation; see `nulls.measure`."""
 
     def play_games(player, params, number):
-        return evaluation.evaluate(
-            params, player, plan.make_environment, plan.total_steps, range(number)
-        ).returns
+        games = evaluation.Games(plan.make_environment, plan.total_steps, range(number))
+        return evaluation.evaluate(params, player, games).returns
 
     (found,) = nulls.measure(fleet, np.asarray(returns)[None], play_games)
     return found

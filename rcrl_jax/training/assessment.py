@@ -72,28 +72,23 @@ class Assessor:
             fleet.agent.protocol,
             instruments.MOST_BYTES,
         )
+        games = evaluation.Games(plan.make_environment, state.step, range(num_episodes), film=film)
         play = functools.partial(
-            evaluation.evaluate,
-            state.learner.params.agent,
-            fleet,
-            plan.make_environment,
-            state.step,
-            range(num_episodes),
-            before_step=self._before_step,
+            evaluation.evaluate, state.learner.params.agent, fleet, before_step=self._before_step
         )
         try:
-            result = play(film=film, after_step=recorder)
+            result = play(games, after_step=recorder)
             others = {
-                name: play(policy_name=name).returns.mean(axis=1)
+                name: play(games._replace(policy_name=name, film=0)).returns.mean(axis=1)
                 for name in fleet.agent.evaluation.others
             }
         except FloatingPointError:
             raise loop.NotFinite("an action of an evaluation", state.step) from None
-        games, n = recorder.episodes, num_recorded
+        played, n = recorder.episodes, num_recorded
         unseen = instruments.measure(
             fleet,
             state.learner.params,
-            [games[run * n : (run + 1) * n] for run in range(fleet.num_runs)],
+            [played[run * n : (run + 1) * n] for run in range(fleet.num_runs)],
             seeds=plan.seeds,
             agent_steps=state.step,
         )

@@ -18,7 +18,7 @@ from rcrl_jax.runs import checkpoints
 from rcrl_jax.runs.paths import RunId
 from rcrl_jax.runs.workdir import Unusable
 from rcrl_jax.training import evaluation
-from rcrl_jax.training.environments import environment_of
+from rcrl_jax.training.environments import Cast, environment_of
 from rcrl_jax.training.evaluation import EnvironmentMaker
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan
@@ -47,7 +47,8 @@ def environment_maker(
     except ValueError as error:
         raise Unusable(str(error)) from error
     together = tuple(dict.fromkeys(run.game for run in (*runs, *fleet)))
-    return functools.partial(played.make, config, games, len(runs) // len(games), backend, together)
+    cast = Cast(games, len(runs) // len(games), together)
+    return functools.partial(played.make, config, cast, backend)
 
 
 def make_fleet(plan: Plan, rows: Sequence[int] | None = None) -> tuple[AgentEnvironment, Fleet]:

@@ -20,6 +20,14 @@ DMC_STEPS = 500_000
 """Default length of a run on DMControl [environment steps]."""
 
 
+class Cast(NamedTuple):
+    """Which games the environments of some runs play."""
+
+    games: Sequence[str]
+    runs: int  # of each game
+    fleet: Sequence[str]  # games of all runs that train together; frames fit these
+
+
 class Environment(NamedTuple):
     """One benchmark.
 
@@ -28,8 +36,8 @@ class Environment(NamedTuple):
         backends: the simulators to choose from.
         presets_of: game -> the presets that train on it, by name.
         check: (configuration, game, backend) -> None; raises ValueError if they do not fit.
-        make: (configuration, games, runs of each game, backend, games of the whole fleet, seeds
-            `[R, E]`) -> the environments of R runs, game by game, E of each run.
+        make: (configuration, cast, backend, seeds `[R, E]`) -> the environments of R runs, game by
+            game, E of each run.
         spec: (configuration, games) -> the spec of these environments, with the largest action set
             that they may have.
         action_repeat: (game, configuration) -> environment steps of an agent step.
@@ -46,7 +54,7 @@ class Environment(NamedTuple):
     backends: tuple[str, ...]
     presets_of: Callable[[str], Mapping[str, Config]]
     check: Callable[[Config, str, str], None]
-    make: Callable[[Config, Sequence[str], int, str, Sequence[str], np.ndarray], VectorEnvironment]
+    make: Callable[[Config, Cast, str, np.ndarray], VectorEnvironment]
     spec: Callable[[Config, Sequence[str]], EnvironmentSpec]
     action_repeat: Callable[[str, Config], int]
     steps: Callable[[Config], int]
@@ -68,16 +76,9 @@ def _check_atari(config: Config, game: str, backend: str) -> None:
     atari.check_backend(backend)
 
 
-def _make_atari(
-    config: Config,
-    games: Sequence[str],
-    runs: int,
-    backend: str,
-    fleet: Sequence[str],
-    seeds: np.ndarray,
-) -> VectorEnvironment:
+def _make_atari(config: Config, cast: Cast, backend: str, seeds: np.ndarray) -> VectorEnvironment:
     screen = atari.Screen(config.frame_shape, config.most_noops)
-    return atari.make_games(games, runs, backend, seeds, screen)
+    return atari.make_games(cast.games, cast.runs, backend, seeds, screen)
 
 
 def _check_dmc(config: Config, task: str, backend: str) -> None:
@@ -85,16 +86,9 @@ def _check_dmc(config: Config, task: str, backend: str) -> None:
     dmc.check_backend(backend, config.observation)
 
 
-def _make_dmc(
-    config: Config,
-    tasks: Sequence[str],
-    runs: int,
-    backend: str,
-    fleet: Sequence[str],
-    seeds: np.ndarray,
-) -> VectorEnvironment:
+def _make_dmc(config: Config, cast: Cast, backend: str, seeds: np.ndarray) -> VectorEnvironment:
     return dmc.make_dmc(
-        np.repeat(tasks, runs * seeds.shape[1]).tolist(),
+        np.repeat(cast.games, cast.runs * seeds.shape[1]).tolist(),
         seeds.reshape(-1),
         backend=backend,
         observation=config.observation,
@@ -110,19 +104,14 @@ def _check_minatar(config: Config, game: str, backend: str) -> None:
 
 
 def _make_minatar(
-    config: MinAtarConfig,
-    games: Sequence[str],
-    runs: int,
-    backend: str,
-    fleet: Sequence[str],
-    seeds: np.ndarray,
+    config: MinAtarConfig, cast: Cast, backend: str, seeds: np.ndarray
 ) -> VectorEnvironment:
     return minatar.make_minatar(
-        np.repeat(games, runs * seeds.shape[1]).tolist(),
+        np.repeat(cast.games, cast.runs * seeds.shape[1]).tolist(),
         seeds.reshape(-1),
         sticky=config.sticky,
         minimal_actions=config.minimal_actions,
-        fleet=fleet,
+        fleet=cast.fleet,
     )
 
 
@@ -155,14 +144,9 @@ def _read_by(config: RainbowConfig | SacConfig) -> dict[str, Any]:
 
 
 def _make_own(
-    config: RainbowConfig | SacConfig,
-    games: Sequence[str],
-    runs: int,
-    backend: str,
-    fleet: Sequence[str],
-    seeds: np.ndarray,
+    config: RainbowConfig | SacConfig, cast: Cast, backend: str, seeds: np.ndarray
 ) -> VectorEnvironment:
-    (game,) = games
+    (game,) = cast.games
     return _own().make_games(game, seeds.reshape(-1), **_read_by(config))
 
 

@@ -23,6 +23,16 @@ Watcher = Callable[[np.ndarray, np.ndarray, AgentStep, np.ndarray], None]
 _TRAINING_SEEDS, _EVALUATION_SEEDS = 0, 1  # keep them apart
 
 
+class Games(NamedTuple):
+    """Which games an evaluation plays, and how."""
+
+    make_environment: EnvironmentMaker
+    agent_steps: int  # how long the runs have trained
+    numbers: range  # of the games of each run, E consecutive ones
+    policy_name: str = EVALUATION  # as in `Agent.act`
+    film: int = 0  # this many runs, the first ones, keep a film of their first game
+
+
 class Film(NamedTuple):
     """One game, for people to watch."""
 
@@ -72,20 +82,15 @@ def _seeds(entropy: tuple[int, ...], size: int) -> np.ndarray:
 def evaluate(
     params: types.Params,
     fleet: Fleet,
-    make_environment: EnvironmentMaker,
-    agent_steps: int,
-    games: range,
+    games: Games,
     *,
-    policy_name: str = EVALUATION,
-    film: int = 0,
     before_step: Callable[[], None] = lambda: None,
     after_step: Watcher = lambda observation, actions, outcome, ended: None,
 ) -> Evaluation:
     """Plays whole games of every run, ten at a time.
 
     Lives do not matter and rewards are raw. A game that is still running at the frame limit counts
-    with its return so far. The result depends only on the parameters, the seeds, `agent_steps`, and
-    which games are played.
+    with its return so far. The result depends only on the parameters, the seeds and `games`.
 
     The games of an evaluation are numbered; evaluations during training start at game 0. Games are
     played in groups of `GAMES_AT_ONCE`. So calls that split the numbers at multiples of
@@ -94,12 +99,7 @@ def evaluate(
     Args:
       params: agent parameters, leading axis R.
       fleet: acts for the R runs.
-      make_environment: makes the environments.
-      agent_steps: how long the runs have trained.
-      games: numbers of the games of each run, E consecutive ones; the first is a multiple of
-        `GAMES_AT_ONCE`.
-      policy_name: as in `Agent.act`.
-      film: the first `film` runs keep a film of their first game.
+      games: what is played; the first number is a multiple of `GAMES_AT_ONCE`.
       before_step: called before every step; an exception in it ends the evaluation.
       after_step: called after every step.
 
@@ -107,21 +107,20 @@ def evaluate(
       FloatingPointError: an action is not finite.
       ValueError: the number of the first game is no multiple of `GAMES_AT_ONCE`.
     """
-    if games.start % GAMES_AT_ONCE:
-        raise ValueError(f"game {games.start} is not the first of {GAMES_AT_ONCE}")
-    all_seeds = evaluation_seeds(fleet.seeds, agent_steps, games.stop)[:, games.start :]
+    first, end = games.numbers.start, games.numbers.stop
+    if first % GAMES_AT_ONCE:
+        raise ValueError(f"game {first} is not the first of {GAMES_AT_ONCE}")
+    all_seeds = evaluation_seeds(fleet.seeds, games.agent_steps, end)
     protocol = fleet.agent.protocol.for_evaluation()
     parts = []
-    for start in range(0, len(games), GAMES_AT_ONCE):
-        seeds = all_seeds[:, start : start + GAMES_AT_ONCE]
-        counters, filmed = (agent_steps, games.start + start), 0 if start else film
-        with contextlib.closing(AgentEnvironment(make_environment(seeds), protocol)) as played:
-            players = _Players(
-                np.arange(fleet.num_runs), fleet, params, fleet.init_memory(seeds.shape[1])
-            )
-            parts.append(
-                _play(players, played, policy_name, counters, filmed, before_step, after_step)
-            )
+    for start in games.numbers[::GAMES_AT_ONCE]:
+        numbers = range(start, min(start + GAMES_AT_ONCE, end))
+        part = games._replace(numbers=numbers, film=games.film if start == first else 0)
+        environment = games.make_environment(all_seeds[:, numbers.start : numbers.stop])
+        with contextlib.closing(AgentEnvironment(environment, protocol)) as played:
+            memory = fleet.init_memory(len(numbers))
+            players = _Players(np.arange(fleet.num_runs), fleet, params, memory)
+            parts.append(_play(players, played, part, before_step, after_step))
     return Evaluation(
         np.concatenate([part.returns for part in parts], axis=1),
         np.sum([part.cut for part in parts], axis=0),
@@ -190,9 +189,7 @@ class _Players(NamedTuple):
 def _play(
     players: _Players,
     environment: AgentEnvironment,
-    policy_name: str,
-    counters: tuple[int, ...],
-    film: int,
+    played: Games,
     before_step: Callable[[], None],
     after_step: Watcher,
 ) -> Evaluation:
@@ -202,13 +199,14 @@ def _play(
     cut, failed = np.zeros(games, bool), np.zeros(games, bool)
     observation = environment.reset()
     # Copies: a view would keep the frames of all games in memory.
-    filmed = range(0, games, games // runs)[:film]
+    filmed = range(0, games, games // runs)[: played.film]
     films = [Film([observation[game, -1].copy()], [], environment.shows(game)) for game in filmed]
     step = 0
     while np.isnan(returns).any():
         before_step()
         stacks = observation.reshape(runs, games // runs, *observation.shape[1:])
-        actions, players = players.act(stacks, *counters, step, policy_name=policy_name)
+        counters = played.agent_steps, played.numbers.start, step
+        actions, players = players.act(stacks, *counters, policy_name=played.policy_name)
         actions = actions.reshape(games, *actions.shape[2:])
         outcome = environment.step(actions)
         first = np.isnan(returns) & outcome.finished  # a game restarts when it is over

@@ -67,12 +67,7 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
       OSError: too little space, or a file cannot be written.
     """
     if plan.has_scores():
-        rows = range(len(plan.runs))
-        manifest.check(plan.paths, [{"run": _describe_run(plan, row)} for row in rows])
-        say("this run is finished already: nothing to do")
-        with _tracked(plan, say) as publish:
-            publish(math.inf)
-        return _report(plan, say)
+        return _report_finished(plan, say)
     with Session(plan, say) as session:
         saves = _open(session)
         assessor = Assessor(session, saves.recording, before_step=saves.stop_if_told)
@@ -91,6 +86,16 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
         saves.publish(math.inf)
     for film in films:
         video.write_video(plan.paths[0].video, film)
+    return _report(plan, say)
+
+
+def _report_finished(plan: Plan, say: Say) -> list[float]:
+    """Reports a run that is finished already, if it is this one."""
+    rows = range(len(plan.runs))
+    manifest.check(plan.paths, [{"run": _describe_run(plan, row)} for row in rows])
+    say("this run is finished already: nothing to do")
+    with _tracked(plan, say) as publish:
+        publish(math.inf)
     return _report(plan, say)
 
 

@@ -57,12 +57,11 @@ def _measure(plan: Plan) -> list[dict[str, Any]]:
     with Progress(number, unit="episodes") as progress:
 
         def play(player: Fleet | Scripted, params: Any, number: int) -> np.ndarray:
+            make_environment = plan.make_environment if player is fleet else unrendered
             return evaluation.evaluate(
                 params,
                 player,
-                plan.make_environment if player is fleet else unrendered,
-                plan.total_steps,
-                range(number),
+                evaluation.Games(make_environment, plan.total_steps, range(number)),
                 after_step=lambda *step: progress.advance(int(step[-1].sum())),
             ).returns
 

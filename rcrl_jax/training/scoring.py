@@ -112,9 +112,11 @@ def score(request: Request, say: Say = words.say) -> list[RunPaths]:
     runs = [found.runs[row] for row in rows]
     together = found.runs + found.trained_with
     make_environment = build.environment_maker(found.config, runs, backend, together)
-    result, without_learning = _play(
-        params, fleet, make_environment, kept.step, num_episodes, request
+    numbers = range(request.first_episode, request.first_episode + num_episodes)
+    games = evaluation.Games(
+        make_environment, kept.step, numbers, film=len(runs) if request.film else 0
     )
+    result, without_learning = _play(params, fleet, games, request.nulls)
 
     _check_free(outputs)  # another program may have written meanwhile
     spec = environment.spec
@@ -298,14 +300,9 @@ def _changes(described: dict[str, Any], environment: dict[str, Any]) -> str:
 
 
 def _play(
-    params: types.Params,
-    fleet: Fleet,
-    make_environment: evaluation.EnvironmentMaker,
-    step: int,
-    episodes: int,
-    request: Request,
+    params: types.Params, fleet: Fleet, games: evaluation.Games, with_nulls: bool
 ) -> tuple[evaluation.Evaluation, list[dict[str, Any] | None]]:
-    """Plays the games, and compares each run with play without learning if asked to.
+    """Plays the games; with nulls, also compares each run with play without learning.
 
     Shows progress, and ends at a signal.
     """
@@ -314,37 +311,41 @@ def _play(
         if received:
             raise Stopped(received[0])
 
-    unrendered = nulls.without_frames(make_environment)
-
-    def play(player: Fleet | Scripted, params: types.Params, number: int, film: int = 0):
+    def play(player: Fleet | Scripted, params: types.Params, played: evaluation.Games):
         return evaluation.evaluate(
             params,
             player,
-            make_environment if player is fleet else unrendered,
-            step,
-            range(request.first_episode, request.first_episode + number),
-            film=film,
+            played,
             before_step=stop_if_told,
             after_step=lambda *step: progress.advance(int(step[-1].sum())),
         )
 
-    number = episodes + (nulls.count_games(fleet, episodes) if request.nulls else 0)
+    unrendered = nulls.without_frames(games.make_environment)
+
+    def play_null(player: Fleet | Scripted, params: types.Params, number: int) -> Any:
+        numbers = range(games.numbers.start, games.numbers.start + number)
+        played = games._replace(numbers=numbers, film=0)
+        if player is not fleet:
+            played = played._replace(make_environment=unrendered)
+        return play(player, params, played).returns
+
+    number = len(games.numbers)
+    if with_nulls:
+        number += nulls.count_games(fleet, number)
     with (
         stop_signals(ends_after_s=SAME_STOP_S) as received,
         Progress(fleet.num_runs * number, unit="episodes") as progress,
     ):
         try:
-            result = play(fleet, params, episodes, film=fleet.num_runs if request.film else 0)
+            result = play(fleet, params, games)
         except FloatingPointError:
             raise Unusable(
-                f"an agent has diverged: its action is not finite at step {step}; choose other "
-                "runs or another --step"
+                f"an agent has diverged: its action is not finite at step {games.agent_steps}; "
+                "choose other runs or another --step"
             ) from None
-        if not request.nulls:
+        if not with_nulls:
             return result, [None] * fleet.num_runs
-        return result, nulls.measure(
-            fleet, result.returns, lambda *arguments: play(*arguments).returns
-        )
+        return result, nulls.measure(fleet, result.returns, play_null)
 
 
 def _report(paths: RunPaths, described: dict[str, Any]) -> str:

@@ -25,7 +25,6 @@ def test_sac_learns():
     session = Session(dataclasses.replace(plan, total_steps=steps))
     *_, last = toy.training(session)
     params = last.state.learner.params.agent
-    score = evaluation.evaluate(
-        params, session.fleet, plan.make_environment, steps, range(50)
-    ).returns.mean()
+    games = evaluation.Games(plan.make_environment, steps, range(50))
+    score = evaluation.evaluate(params, session.fleet, games).returns.mean()
     assert score >= GOOD

@@ -110,7 +110,7 @@ GAMES = [
 ]
 
 
-def _evaluate(games=GAMES, seeds=(4, 9), **options):
+def _evaluate(games=GAMES, seeds=(4, 9), film=0, **options):
     spy, made = Spy(seeds), []
 
     def make_environment(environment_seeds):
@@ -118,9 +118,9 @@ def _evaluate(games=GAMES, seeds=(4, 9), **options):
         return made[-1][1]
 
     def call():
-        return evaluation.evaluate(
-            "parameters", spy, make_environment, 70, range(len(games) // len(seeds)), **options
-        )
+        numbers = range(len(games) // len(seeds))
+        played = evaluation.Games(make_environment, 70, numbers, film=film)
+        return evaluation.evaluate("parameters", spy, played, **options)
 
     return call, spy, made
 
@@ -249,7 +249,7 @@ def test_later_games_can_be_played_alone():
             return ScriptedGames([ENDLESS] * seeds.size)
 
         numbers = range(first, first + episodes)
-        evaluation.evaluate("parameters", spy, make_environment, 70, numbers)
+        evaluation.evaluate("parameters", spy, evaluation.Games(make_environment, 70, numbers))
         return np.concatenate(made, axis=1), [counters for _, _, counters, _ in spy.calls]
 
     whole, early, late = play(0, 40), play(0, 20), play(20, 20)

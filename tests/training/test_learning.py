@@ -36,15 +36,16 @@ def test_rcrl_learns():
     for step in toy.training(session):
         now = step.state.step
         if now > config.learn_start and now % EVALUATED_EVERY == 0:
+            games = evaluation.Games(toy.make_catch, now, range(GAMES))
             returns = evaluation.evaluate(
-                step.state.learner.params.agent, session.fleet, toy.make_catch, now, range(GAMES)
+                step.state.learner.params.agent, session.fleet, games
             ).returns
             means = returns.mean(axis=1)
             if means.max() >= GOOD:
                 break
     assert means.max() >= GOOD
-    others = range(GAMES, GAMES + 300)
+    others = games._replace(agent_steps=now, numbers=range(GAMES, GAMES + 300))
     again = evaluation.evaluate(
-        step.state.learner.params.agent, session.fleet, toy.make_catch, now, others
+        step.state.learner.params.agent, session.fleet, others
     ).returns.mean(axis=1)
     assert again[means.argmax()] >= CONFIRMED

@@ -131,7 +131,8 @@ def test_a_fleet_of_control_plays_them(tmp_path):
     environment.close()
 
     def play_games(who, params, number):
-        return evaluation.evaluate(params, who, make_environment, 0, range(number)).returns
+        games = evaluation.Games(make_environment, 0, range(number))
+        return evaluation.evaluate(params, who, games).returns
 
     returns = play_games(fleet, fleet.init().params.agent, 2)
     for valid, found in zip((1, 2), nulls.measure(fleet, returns, play_games), strict=True):

@@ -62,10 +62,10 @@ def test_evaluations_come_before_updates_and_each_mean_has_its_policy(tmp_path, 
         assessed.append((state.step, int(state.learner.updates[0])))
         return assess(assessor, *arguments, **named)
 
-    def played(*arguments, policy_name=EVALUATION, **named):
-        result = play(*arguments, policy_name=policy_name, **named)
+    def played(params, fleet, games, **named):
+        result = play(params, fleet, games, **named)
         result = result._replace(returns=result.returns + len(means))  # tells policies apart
-        means[arguments[3], policy_name] = result.returns.mean()
+        means[games.agent_steps, games.policy_name] = result.returns.mean()
         return result
 
     monkeypatch.setattr(assessment.Assessor, "_assess", noted)
