@@ -115,6 +115,9 @@ class Agent:
       init_memory: `N -> memory`, the memory at the start of an episode: a pytree of arrays
         `[N, ...]` that `act` carries from step to step in N environments; empty for agents that act
         on the observation alone.
+      halves: two functions that make an update, if there are two: `(run, state, batch) ->
+        computed`, which reads no state of an optimizer, and `(state, computed) -> (state,
+        UpdateResult)`, whose floats come from an optimizer and from the states of tasks alone.
     """
 
     init: Callable[..., types.LearnerState]
@@ -136,6 +139,7 @@ class Agent:
     schedule: Schedule
     evaluation: EvaluationSettings
     resources: Resources
+    halves: tuple[Callable, Callable] | None = None
     init_memory: Callable[[int], Any] = lambda number: ()
 
 

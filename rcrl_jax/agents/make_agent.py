@@ -67,10 +67,13 @@ def make_agent(
                 return agent
     tasks = registry.makers(config, extra_tasks)
     agent = _shielded(_FAMILIES[type(config)].make_agent)(config, spec, tasks)
-    functions = {
-        name: at_precision(_shielded(getattr(agent, name)), config.precision)
-        for name in ("act", "update", "embed", "compare")
-    }
+
+    def ready(function):
+        return at_precision(_shielded(function), config.precision)
+
+    functions = {name: ready(getattr(agent, name)) for name in ("act", "update", "embed", "compare")}
+    if agent.halves is not None:
+        functions["halves"] = tuple(map(ready, agent.halves))
     agent = dataclasses.replace(agent, init=_shielded(agent.init), **functions)
     if not extra_tasks:
         _made.append((config, spec, agent))

@@ -260,7 +260,12 @@ def _programs(agent: Agent, batching: str, mesh: jax.sharding.Mesh) -> Programs:
         },
         update=tuple(
             jax.jit(
-                over_runs(functools.partial(update, kind=kind), in_place=1, reads_frames=True),
+                over_runs(
+                    functools.partial(update, kind=kind),
+                    in_place=1,
+                    reads_frames=True,
+                    halves=agent.halves,
+                ),
                 donate_argnums=2,
                 compiler_options=_LOOP_OPTIONS if batching == "map" else None,
             )
@@ -289,6 +294,7 @@ def _over_runs(
     shared: tuple[int, ...] = (),
     in_place: int | None = None,
     reads_frames: bool = False,
+    halves: tuple[Callable, Callable] | None = None,
 ) -> Callable:
     """Batches a function of one run over a run axis, sharded over the mesh.
 
@@ -300,6 +306,9 @@ def _over_runs(
       in_place: position of the argument that the first of two results replaces.
       reads_frames: whether the arguments may hold references to frames. The frames of all runs
         then follow as the last argument, or None.
+      halves: `Agent.halves`, if `function` is `Agent.update`. A CPU calls the second one for all
+        runs at once, which replaces their states in place. A loop over runs copies the state of
+        each run out of the fleet's arrays and back.
 
     Returns:
       A function of the same arguments, each with a leading run axis except the shared ones. Its
@@ -321,7 +330,12 @@ def _over_runs(
             return jax.vmap(with_frames, in_axes=(0, *axes))(frames, *arguments)
         # Only on the CPU, the bits of a run must not depend on the number of runs.
         number = runs_here if mesh.devices.flat[0].platform == "cpu" else None
-        return _one_after_the_other(function, number, arguments, shared, in_place, frames)
+        if halves is None or number is None or not _rounds_as_alone(arguments[in_place]):
+            return _one_after_the_other(function, number, arguments, shared, in_place, frames)
+        (runs, state, batch), (first, second) = arguments, halves
+        read = runs, state._replace(opt_state=()), batch
+        computed = _one_after_the_other(first, number, read, shared, None, frames)
+        return _for_all_at_once(second, state, computed)
 
     if mesh.size == 1:
         return batched
@@ -338,6 +352,27 @@ def _over_runs(
         )(runs_here, *arguments)
 
     return sharded
+
+
+def _rounds_as_alone(state):
+    """Whether the second of `Agent.halves` rounds for any number of runs at once as for one.
+
+    Our kernel of Adam does. Sums of products that XLA compiles do not: optax's Adam, and the moving
+    averages in states of tasks.
+    """
+    return native.get("adam") is not None and not jax.tree.leaves(state.task_state)
+
+
+def _for_all_at_once(second, state, computed):
+    """Calls the second of `Agent.halves` for all runs, which have made the same number of updates.
+
+    The number has no run axis, so a condition on it stays a condition; `vmap` would compute both
+    branches.
+    """
+    axes = types.LearnerState(*[0] * len(state))._replace(updates=None)
+    one = state._replace(updates=state.updates[0])
+    new, result = jax.vmap(second, in_axes=(axes, 0), out_axes=(axes, 0))(one, computed)
+    return new._replace(updates=jnp.broadcast_to(new.updates, state.updates.shape)), result
 
 
 # Disables the XLA pass that would move code that depends only on the batch out of an update's inner

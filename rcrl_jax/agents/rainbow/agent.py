@@ -53,6 +53,7 @@ def make_agent(
         schedule=agent.Schedule(config.learn_start, config.update_period),
         evaluation=settings.evaluation_settings(config),
         resources=settings.resources(config, parts.needs),
+        halves=(functools.partial(gradients, parts), functools.partial(step, parts)),
     )
 
 
@@ -159,24 +160,38 @@ def act(
     return jnp.where(explore, random_action, action), memory
 
 
+def gradients(
+    parts: Parts, run: types.RunSpec, state: types.LearnerState, batch: types.Batch
+) -> tuple[types.TrainableParams, types.UpdateResult]:
+    """Gradients of the joint loss of a batch as the replay returned it, and what it found."""
+    _, loss_key = jax.random.split(native.wrap_key(state.key))
+    found, of_loss = jax.grad(loss, has_aux=True)(state.params, parts, run, state, batch, loss_key)
+    return found, types.UpdateResult(*of_loss)
+
+
+def step(
+    parts: Parts,
+    state: types.LearnerState,
+    computed: tuple[types.TrainableParams, types.UpdateResult],
+) -> tuple[types.LearnerState, types.UpdateResult]:
+    """One step of Adam with what `gradients` returned."""
+    found, result = computed
+    key, _ = jax.random.split(native.wrap_key(state.key))
+    params, opt_state, norm = parts.optimizer.step(found, state.opt_state, state.params)
+    state = agent.next_state(parts.tasks, state, params, opt_state, key)
+    target_params = optax.periodic_update(
+        params.agent, state.target_params, state.updates, parts.config.target_period
+    )
+    metrics = result.metrics | {"gradient_norm": norm}
+    return state._replace(target_params=target_params), result._replace(metrics=metrics)
+
+
 def update(
     parts: Parts, run: types.RunSpec, state: types.LearnerState, batch: types.Batch, kind: int = 0
 ) -> tuple[types.LearnerState, types.UpdateResult]:
     """One step of Adam on the joint loss of a batch as the replay returned it."""
     del kind  # there is only one
-    key, loss_key = jax.random.split(native.wrap_key(state.key))
-    gradients, (transition_loss, metrics) = jax.grad(loss, has_aux=True)(
-        state.params, parts, run, state, batch, loss_key
-    )
-    params, opt_state, metrics["gradient_norm"] = parts.optimizer.step(
-        gradients, state.opt_state, state.params
-    )
-    state = agent.next_state(parts.tasks, state, params, opt_state, key)
-    target_params = optax.periodic_update(
-        params.agent, state.target_params, state.updates, parts.config.target_period
-    )
-    state = state._replace(target_params=target_params)
-    return state, types.UpdateResult(transition_loss, metrics)
+    return step(parts, state, gradients(parts, run, state, batch))
 
 
 def loss(
