@@ -71,7 +71,9 @@ def make_agent(
     def ready(function):
         return at_precision(_shielded(function), config.precision)
 
-    functions = {name: ready(getattr(agent, name)) for name in ("act", "update", "embed", "compare")}
+    functions = {
+        name: ready(getattr(agent, name)) for name in ("act", "update", "embed", "compare")
+    }
     if agent.halves is not None:
         functions["halves"] = tuple(map(ready, agent.halves))
     agent = dataclasses.replace(agent, init=_shielded(agent.init), **functions)
