@@ -258,6 +258,21 @@ def test_the_folder_of_an_agent_needs_short_files_and_no_other_family(family):
         assert not [name for name in needed if f".agents.{other}." in name]
 
 
+def test_functions_of_the_engine_take_at_most_five_arguments():
+    """But those that compute what `Agent.act` says, which has seven; and a run fits a screen."""
+    many, lengths = {}, {}
+    for path in sorted((ROOT / "rcrl_jax/training").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                arguments = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
+                number = sum(argument.arg != "self" for argument in arguments)
+                lengths[path.stem, node.name] = node.end_lineno - node.lineno + 1
+                if number > 5:
+                    many[path.stem, node.name] = number
+    assert many == {("fleet", "act"): 7}
+    assert lengths["experiment", "run"] <= 40
+
+
 def test_the_guide_to_extending_shows_the_tested_tasks():
     """The document shows the lines between the markers of the test, unchanged."""
     test = ROOT / "tests" / "tasks" / "test_new_task.py"

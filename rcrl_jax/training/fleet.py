@@ -17,7 +17,8 @@ from jax.sharding import PartitionSpec
 from rcrl_jax import types
 from rcrl_jax.agents.agent import EVALUATION, TRAINING, Agent
 from rcrl_jax.ops import native
-from rcrl_jax.replay.frames import detach_frames, resolve_references
+from rcrl_jax.replay.frames import detach_frames
+from rcrl_jax.training.over_runs import LOOP_OPTIONS, Form, over_runs
 
 
 class Fleet:
@@ -50,7 +51,7 @@ class Fleet:
           seeds: `[R]`, one per run.
           runs: what differs between the runs; every array has the leading axis R.
           batching: 'map' or 'vmap'. 'auto' takes 'map' on the CPU, so that a run in a fleet equals
-            the run alone bit for bit; elsewhere `Resources.batches_over_runs` decides.
+            the run alone bit for bit; elsewhere `Resources.batchesover_runs_of` decides.
           devices: the devices that share the runs; None means only the first one. A single device
             must be JAX's default device.
 
@@ -64,7 +65,7 @@ class Fleet:
         devices = devices or jax.devices()[:1]
         if batching == "auto":
             on_cpu = devices[0].platform == "cpu"
-            batching = "map" if on_cpu or not agent.resources.batches_over_runs else "vmap"
+            batching = "map" if on_cpu or not agent.resources.batchesover_runs_of else "vmap"
         self.agent = agent
         self.seeds = tuple(seeds)
         self.num_runs = len(seeds)
@@ -233,7 +234,7 @@ class Programs(NamedTuple):
 @functools.lru_cache(maxsize=8)
 def _programs(agent: Agent, batching: str, mesh: jax.sharding.Mesh) -> Programs:
     """Cached, so that fleets of the same agent share compiled programs."""
-    over_runs = functools.partial(_over_runs, batching=batching, mesh=mesh)
+    batched = functools.partial(over_runs, batching=batching, mesh=mesh)
 
     def init(run, key_data, initial):
         return agent.init(run, _key(key_data, _INIT), initial)
@@ -253,26 +254,24 @@ def _programs(agent: Agent, batching: str, mesh: jax.sharding.Mesh) -> Programs:
         return agent.update(run, state, batch, kind)
 
     return Programs(
-        init=jax.jit(over_runs(init)),
+        init=jax.jit(batched(init, Form())),
         act={
-            name: jax.jit(over_runs(functools.partial(act, policy_name=name), shared=(4,)))
+            name: jax.jit(batched(functools.partial(act, policy_name=name), Form(shared=(4,))))
             for name in (TRAINING, EVALUATION, *agent.evaluation.others)
         },
         update=tuple(
             jax.jit(
-                over_runs(
+                batched(
                     functools.partial(update, kind=kind),
-                    in_place=1,
-                    reads_frames=True,
-                    halves=agent.halves,
+                    Form(in_place=1, reads_frames=True, halves=agent.halves),
                 ),
                 donate_argnums=2,
-                compiler_options=_LOOP_OPTIONS if batching == "map" else None,
+                compiler_options=LOOP_OPTIONS if batching == "map" else None,
             )
             for kind in agent.replay.kinds
         ),
-        embed=jax.jit(over_runs(agent.embed, reads_frames=True)),
-        compare=jax.jit(over_runs(agent.compare, reads_frames=True)),
+        embed=jax.jit(batched(agent.embed, Form(reads_frames=True))),
+        compare=jax.jit(batched(agent.compare, Form(reads_frames=True))),
     )
 
 
@@ -284,163 +283,3 @@ def _key(key_data: jax.Array, *counters: jax.Array) -> jax.Array:
     for counter in counters:
         key = jax.random.fold_in(key, counter)
     return key
-
-
-def _over_runs(
-    function: Callable,
-    *,
-    batching: str,
-    mesh: jax.sharding.Mesh,
-    shared: tuple[int, ...] = (),
-    in_place: int | None = None,
-    reads_frames: bool = False,
-    halves: tuple[Callable, Callable] | None = None,
-) -> Callable:
-    """Batches a function of one run over a run axis, sharded over the mesh.
-
-    Args:
-      function: takes and returns pytrees of one run.
-      batching: 'map' or 'vmap'.
-      mesh: the devices, axis `runs`.
-      shared: positions of arguments without a run axis.
-      in_place: position of the argument that the first of two results replaces.
-      reads_frames: whether the arguments may hold references to frames. The frames of all runs
-        then follow as the last argument, or None.
-      halves: `Agent.halves`, if `function` is `Agent.update`. A CPU calls the second one for all
-        runs at once, which replaces their states in place. A loop over runs copies the state of
-        each run out of the fleet's arrays and back.
-
-    Returns:
-      A function of the same arguments, each with a leading run axis except the shared ones. Its
-      first argument is the number of runs on each device, traced (see `_compiled_apart`).
-    """
-
-    def batched(runs_here, *arguments):
-        frames = None
-        if reads_frames:
-            *arguments, frames = arguments
-        if batching == "vmap":
-            axes = tuple(None if i in shared else 0 for i in range(len(arguments)))
-            if frames is None:
-                return jax.vmap(function, in_axes=axes)(*arguments)
-
-            def with_frames(run_frames, *run_arguments):
-                return function(*resolve_references(run_arguments, run_frames[None], 0))
-
-            return jax.vmap(with_frames, in_axes=(0, *axes))(frames, *arguments)
-        # Only on the CPU, the bits of a run must not depend on the number of runs.
-        number = runs_here if mesh.devices.flat[0].platform == "cpu" else None
-        if halves is None or number is None or not _rounds_as_alone(arguments[in_place]):
-            return _one_after_the_other(function, number, arguments, shared, in_place, frames)
-        (runs, state, batch), (first, second) = arguments, halves
-        read = runs, state._replace(opt_state=()), batch
-        computed = _one_after_the_other(first, number, read, shared, None, frames)
-        return _for_all_at_once(second, state, computed)
-
-    if mesh.size == 1:
-        return batched
-
-    def sharded(runs_here, *arguments):
-        runs = PartitionSpec("runs")
-        specs = tuple(PartitionSpec() if i in shared else runs for i in range(len(arguments)))
-        return jax.shard_map(
-            batched,
-            mesh=mesh,
-            in_specs=(PartitionSpec(), *specs),
-            out_specs=runs,
-            check_vma=False,
-        )(runs_here, *arguments)
-
-    return sharded
-
-
-def _rounds_as_alone(state):
-    """Whether the second of `Agent.halves` rounds for any number of runs at once as for one.
-
-    Our kernel of Adam does. Sums of products that XLA compiles do not: optax's Adam, and the moving
-    averages in states of tasks.
-    """
-    return native.get("adam") is not None and not jax.tree.leaves(state.task_state)
-
-
-def _for_all_at_once(second, state, computed):
-    """Calls the second of `Agent.halves` for all runs, which have made the same number of updates.
-
-    The number has no run axis, so a condition on it stays a condition; `vmap` would compute both
-    branches.
-    """
-    axes = types.LearnerState(*[0] * len(state))._replace(updates=None)
-    one = state._replace(updates=state.updates[0])
-    new, result = jax.vmap(second, in_axes=(axes, 0), out_axes=(axes, 0))(one, computed)
-    return new._replace(updates=jnp.broadcast_to(new.updates, state.updates.shape)), result
-
-
-# Disables the XLA pass that would move code that depends only on the batch out of an update's inner
-# loop. Code outside that loop is compiled differently for different R.
-_LOOP_OPTIONS = {"xla_disable_hlo_passes": "while-loop-invariant-code-motion"}
-
-
-def _one_after_the_other(function, runs_here, arguments, shared, in_place, frames):
-    """Calls `function` for each run in a loop; writes results in place where possible.
-
-    If `runs_here` is None, XLA knows the length of the loop, so the host of a GPU need not read a
-    condition before each run. Otherwise each call is compiled apart from the code around it.
-    """
-
-    # With `jit`, the function is traced once for its shapes and its results.
-    function = jax.jit(function, inline=True)
-
-    def row(tree, i):
-        return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i, keepdims=False), tree)
-
-    def arguments_of(i):
-        rows = [
-            argument if k in shared else row(argument, i) for k, argument in enumerate(arguments)
-        ]
-        return rows if frames is None else resolve_references(rows, frames, i)
-
-    def call(i, results):
-        rows = arguments_of(i)
-        if in_place is not None:
-            # Read once, before it is written: otherwise XLA for GPUs copies the whole array.
-            rows[in_place] = jax.lax.optimization_barrier(row(results[0], i))
-        if runs_here is None:
-            new = function(*rows)
-        else:
-            new = _compiled_apart(function, rows, runs_here, in_place, blank)
-        return jax.tree.map(
-            lambda all_, one: jax.lax.dynamic_update_index_in_dim(all_, one, i, 0), results, new
-        )
-
-    first = next(k for k in range(len(arguments)) if k not in shared)
-    size = jax.tree.leaves(arguments[first])[0].shape[0]
-    blank = jax.tree.map(
-        lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(lambda: function(*arguments_of(0)))
-    )
-    empty = jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), blank)
-    if in_place is not None:
-        empty = (arguments[in_place], empty[1])
-    return jax.lax.fori_loop(0, size if runs_here is None else runs_here, call, empty)
-
-
-def _compiled_apart(function, arguments, runs_here, in_place, blank):
-    """Calls `function` so that its compiled code is the same for every number of runs.
-
-    A run alone must equal, bit for bit, the same run in a fleet on the CPU. `lax.map` does not
-    ensure this: XLA unrolls a one-iteration loop, drops the slice of an array with one row, and
-    fuses the rest differently, which changes rounding. Two measures prevent it. The length of the
-    loop over runs is not a compile-time constant. And the function is a branch of a condition, or
-    the body of an inner loop of one iteration; XLA knows neither the condition nor the number of
-    iterations at compile time, and does not fuse across the border of a branch or a loop.
-    (`_LOOP_OPTIONS` keeps that code within the inner loop. An `optimization_barrier` is not enough:
-    XLA on the CPU removes it before fusion.) XLA copies the results of a branch; a loop may update
-    its carry in place.
-    """
-    if in_place is None:
-        return jax.lax.cond(runs_here > 0, lambda own: function(*own), lambda _: blank, arguments)
-
-    def once(_, carried):
-        return function(*arguments[:in_place], carried[0], *arguments[in_place + 1 :])
-
-    before = arguments[in_place], blank[1]
-    return jax.lax.fori_loop(0, jnp.minimum(runs_here, 1), once, before)

@@ -14,7 +14,7 @@ from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.envs.protocol import discrete_spec
 from rcrl_jax.ops import native
 from rcrl_jax.replay.frames import FrameReferences, device_frame_size
-from rcrl_jax.training import build, prediction
+from rcrl_jax.training import build, over_runs, prediction
 from rcrl_jax.training import fleet as fleets
 from rcrl_jax.training.session import Session
 from tests.training import test_golden, toy, toy_control, toy_simple, toy_world_models
@@ -164,9 +164,9 @@ def test_steps_of_all_runs_at_once_equal_those_of_each_run(preset, kernels, monk
         pytest.skip("the kernels are not compiled")
     if not kernels:
         monkeypatch.setattr(native, "get", lambda name: None)
-    together, for_all_at_once = [], fleets._for_all_at_once
+    together, for_all_at_once = [], over_runs.for_all_at_once
     monkeypatch.setattr(
-        fleets, "_for_all_at_once", lambda *a: together.append(a) or for_all_at_once(*a)
+        over_runs, "for_all_at_once", lambda *a: together.append(a) or for_all_at_once(*a)
     )
     config = toy.make_config(preset, test_golden.ATARI, target_period=3)
     environment, fleet = toy.make_fleet(config, SEEDS)
@@ -278,8 +278,8 @@ def test_an_update_replaces_its_state_in_place(num_runs):
         return jnp.tanh(state) + batch, jnp.sum(batch)
 
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("runs",))
-    over_runs = fleets._over_runs(update, batching="map", mesh=mesh, in_place=1)
-    program = jax.jit(over_runs, donate_argnums=2, compiler_options=fleets._LOOP_OPTIONS)
+    batched = over_runs.over_runs(update, over_runs.Form(in_place=1), batching="map", mesh=mesh)
+    program = jax.jit(batched, donate_argnums=2, compiler_options=over_runs.LOOP_OPTIONS)
     states, batches = np.zeros((num_runs, size), np.float32), np.ones(num_runs, np.float32)
     compiled = program.lower(np.int32(num_runs), batches, states, batches).compile()
     assert re.search(rf"f32\[(1,)?{size}\]\S* tanh\(", compiled.as_text())
