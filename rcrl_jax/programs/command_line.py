@@ -201,6 +201,12 @@ def parse_seeds(value: Any, where: str = "--seeds") -> tuple[int, ...]:
     return tuple(seeds)
 
 
+def say_if_one_seed(text: str) -> None:
+    """Says what a lone number given to --seeds means, if it may be meant as how many."""
+    if text.strip().isdecimal() and (number := int(text)) > 1:
+        words.say(f"--seeds={number} is seed {number} alone: {number} seeds are --seeds=0:{number}")
+
+
 def asks_for_help(argv: list[str]) -> bool:
     """Whether a command line asks what the program does, rather than to do it."""
     words = {argument.lstrip("-") for argument in argv[1:] if argument.startswith("-")}
@@ -259,19 +265,33 @@ def _refusing() -> Iterator[None]:
     try:
         yield
     except flags.UnrecognizedFlagError as error:
-        name, field = error.flagname, f"{_FIELD}{error.flagname}"
-        # By the last part first: fields of a group have the other parts in common.
-        last = {flag: flag.rpartition(".")[2] for flag in flags.FLAGS}
-        close = difflib.get_close_matches(name.rpartition(".")[2], {*last.values()}, n=2)
-        known = [flag for flag in last if last[flag] in close]
-        near = difflib.get_close_matches(name, known, n=2, cutoff=0)
-        near = [field] if field in known else near
+        name, near = error.flagname, _flags_like(error.flagname)
         meant = f"did you mean {' or '.join(f'--{one}' for one in near)}? " if near else ""
         refuse(f"unknown flag --{name}: {meant}see --help")
     except Exception as error:  # parsers of values raise more than the library's own errors
         if hint := _hint(sys.argv[1:]):
             refuse(hint)
         refuse(f"{str(error).removeprefix('ERROR:: ') or type(error).__name__}; see --help")
+
+
+def _flags_like(name: str) -> list[str]:
+    """The flags that a mistyped name may mean, at most two.
+
+    Of its own group if one is near; else not of another group of fields, if it names one.
+    """
+    if f"{_FIELD}{name}" in flags.FLAGS:
+        return [f"{_FIELD}{name}"]
+    own, _, last = name.rpartition(".")
+    groups = {flag: flag.rpartition(".")[0] for flag in flags.FLAGS}
+    near = [
+        flag
+        for flag, group in groups.items()
+        if own not in groups.values() or group.startswith(own) or (group and own.startswith(group))
+        # By the last part and its last word: fields of a group have the other parts in common.
+        if difflib.get_close_matches(last, {flag.rpartition(".")[2], re.split("[._]", flag)[-1]})
+    ]
+    of_group = [flag for flag in near if groups[flag] == own]
+    return difflib.get_close_matches(name, of_group or near, n=2, cutoff=0)
 
 
 def _hint(arguments: list[str]) -> str:

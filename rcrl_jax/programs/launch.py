@@ -241,7 +241,9 @@ def read_seeds() -> tuple[int, ...]:
     _check_one_of(flags.FLAGS["seed"], flags.FLAGS["seeds"])
     if _SEEDS.value is None:
         return (_SEED.value,)
-    return command_line.parse_seeds(_SEEDS.value)
+    seeds = command_line.parse_seeds(_SEEDS.value)
+    command_line.say_if_one_seed(_SEEDS.value)
+    return seeds
 
 
 def workdir(what: str) -> pathlib.Path:

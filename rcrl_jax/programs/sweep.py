@@ -223,9 +223,11 @@ def _read_flags() -> Spec:
         ],
     }
     try:
-        return make_spec(table)
+        spec = make_spec(table)
     except ValueError as error:
         raise SweepError(re.sub("^block 1: |^(?=steps is missing)", "--", str(error))) from None
+    command_line.say_if_one_seed(_SEEDS.value)
+    return spec
 
 
 def _has_accelerator() -> bool:

@@ -127,6 +127,28 @@ REFUSED = [
         ["--config.curl.wieght=1"],
         ["did you mean --config.curl.weight"],
     ),
+    # Fields of the group that is named, else of the configuration, never of another group.
+    (
+        ATARI,
+        ["--config.return_contrast.wieght=1"],
+        ["did you mean --config.auxiliary_weight?"],
+    ),
+    (
+        ATARI,
+        ["--config.curl.batch_size=1"],
+        ["did you mean --config.batch_size?"],
+    ),
+    (
+        ATARI,
+        ["--config.return_contrast.batch_sise=1"],
+        ["did you mean --config.return_contrast.batch_size?"],
+    ),
+    (ATARI, ["--config.capacity=1"], ["did you mean --config.replay.capacity?"]),
+    (
+        ATARI,
+        ["--config.retrun_contrast.loss=x"],
+        ["did you mean --config.return_contrast.loss?"],
+    ),
     (ATARI, ["--seed=0:5"], ["--seed=0:5", "--seeds=0:5"]),
     (ATARI, ["--game=Pong,Alien"], ["--game=Pong,Alien", "--games"]),
     (ATARI, ["--preset=dreamer"], ["dreamer", "experiments.dmc"]),
@@ -299,6 +321,17 @@ def test_what_is_right_is_accepted(tmp_path):
     flags = tmp_path / "flags"
     flags.write_text("--preset=curl\n--config.batch_size=64\n")
     assert call(ATARI, f"--flagfile={flags}").preset == "curl"
+
+
+def test_a_lone_number_of_seeds_is_said_to_be_one_seed(tmp_path):
+    short = ("--config.learn_start=100", "--config.replay.capacity=1000", "--steps=200")
+    for program, *flags in ([MINATAR, *short], [SWEEP, *SHORT_SWEEP]):
+        for seeds in ("5", "1", "0", "5:6", "0:5"):
+            said = programs.call(
+                program, *flags, f"--seeds={seeds}", "--dry_run", directory=tmp_path
+            )
+            line = "--seeds=5 is seed 5 alone: 5 seeds are --seeds=0:5"
+            assert (line in said.stdout.splitlines()) == (seeds == "5"), (program, said)
 
 
 def test_a_version_is_printed(tmp_path):

@@ -35,7 +35,7 @@ def test_units_are_ordered_by_block_seed_game_and_arm(read):
 def test_command_and_paths_of_a_preset_and_of_an_arm(read, tmp_path):
     spec = read("hidden_size = 16", 'hidden_size = 16, auxiliary = ["curl"], learning_rate = 1')
     preset, arm = spec.units[1], spec.units[2]
-    common = ["--preset=rcrl", "--games=Pong", "--seeds=0", "--steps=2000", "--eval_episodes=3"]
+    common = ["--preset=rcrl", "--games=Pong", "--seed=0", "--steps=2000", "--eval_episodes=3"]
     command = spec.make_command(alone(preset), tmp_path)
     assert command[1:] == ["-m", "rcrl_jax.programs.atari100k", *common, f"--workdir={tmp_path}"]
     assert spec.make_command(alone(arm), tmp_path)[len(command) :] == [
