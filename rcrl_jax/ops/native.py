@@ -4,12 +4,15 @@ The kernels are optional: without a compiler, on another processor, or without t
 NumPy do the same more slowly. Callers ask for a kernel by name and fall back if it is missing.
 """
 
+import contextlib
 import functools
-import importlib
+import importlib.metadata
+import json
 import pathlib
 import shlex
 import sys
 import types
+import urllib.parse
 
 import jax
 
@@ -67,14 +70,29 @@ def advice() -> str | None:
         "install a C++ compiler and Python's headers (Debian, Ubuntu: apt install g++ "
         "python3-dev), then "
     )
-    root = FOLDER.parents[2]
+    where, source = _sources()
     pip = f"{shlex.quote(sys.executable)} -m pip install"
-    source = f"-e {shlex.quote(str(root))}" if (root / "setup.py").exists() else "<its sources>"
     return (
-        f"{', '.join(problems)}, so training is slower: {compiler if absent else ''}run "
+        f"{', '.join(problems)}, so training is slower: {compiler if absent else ''}{where}run "
         f"{pip} 'setuptools>=70.1' && {pip} --no-build-isolation --no-deps --force-reinstall "
         f"{source}"
     )
+
+
+def _sources() -> tuple[str, str]:
+    """Where pip must run to install the package as it was installed, and what it must install."""
+    root = FOLDER.parents[2]
+    if (root / "setup.py").exists():
+        return "", f"-e {shlex.quote(str(root))}"
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError, KeyError):
+        of_pip = importlib.metadata.distribution("rcrl-jax").read_text("direct_url.json") or "{}"
+        url, vcs = json.loads(of_pip)["url"], json.loads(of_pip).get("vcs_info")
+        if vcs:
+            return "", shlex.quote(f"{vcs['vcs']}+{url}@{vcs['commit_id']}")
+        folder = pathlib.Path(urllib.parse.unquote(urllib.parse.urlsplit(url).path))
+        if (folder / "setup.py").exists():
+            return "", shlex.quote(str(folder))
+    return "in a clone of its repository ", "."
 
 
 def _error(name: str) -> str:

@@ -77,11 +77,39 @@ def test_a_compiled_kernel_that_does_not_load_is_not_said_to_be_missing(monkeypa
     assert native.advice().startswith("convolution, encoder, sum_tree, stacks not compiled, adam ")
 
 
-def test_advice_reinstalls_as_it_was_installed(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    "direct_url, where, source",
+    [
+        (None, "in a clone of its repository run ", "."),
+        ({"url": "file:///gone/rcrl_jax-1.whl", "archive_info": {}}, "in a clone of", "."),
+        ({"url": "file://{folder}", "dir_info": {}}, "then run ", "'{folder}'"),
+        (
+            {"url": "https://host/x.git", "vcs_info": {"vcs": "git", "commit_id": "12ab"}},
+            "then run ",
+            "git+https://host/x.git@12ab",
+        ),
+    ],
+    ids=["unknown", "wheel", "folder", "git"],
+)
+def test_advice_reinstalls_as_pip_has_installed(monkeypatch, tmp_path, direct_url, where, source):
     """Not an editable installation where pip has copied the package."""
-    (tmp_path / "rcrl_jax" / "ops" / "kernels").mkdir(parents=True)
+    clone = tmp_path / "a clone"
+    clone.mkdir()
+    (clone / "setup.py").touch()
+    content = json.dumps(direct_url).replace("{folder}", str(clone).replace(" ", "%20"))
+    installed = types.SimpleNamespace(read_text=lambda name: direct_url and content)
+    monkeypatch.setattr(native.importlib.metadata, "distribution", lambda name: installed)
     monkeypatch.setattr(native, "FOLDER", tmp_path / "rcrl_jax" / "ops" / "kernels")
+    native.FOLDER.mkdir(parents=True)
     monkeypatch.setattr(native, "load", lambda name: None)
-    assert native.advice().endswith(" --force-reinstall <its sources>")
+    advice = native.advice()
+    assert where in advice
+    assert advice.endswith(f" --force-reinstall {source.format(folder=clone)}")
+
+
+def test_advice_for_a_clone_is_an_editable_installation(monkeypatch, tmp_path):
+    monkeypatch.setattr(native, "FOLDER", tmp_path / "rcrl_jax" / "ops" / "kernels")
+    native.FOLDER.mkdir(parents=True)
+    monkeypatch.setattr(native, "load", lambda name: None)
     (tmp_path / "setup.py").touch()
     assert native.advice().endswith(f" --force-reinstall -e {tmp_path}")
