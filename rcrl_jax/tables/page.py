@@ -88,8 +88,7 @@ def build(
     def scores(own_runs: pd.DataFrame) -> tuple[list[Table], list[Panel]]:
         tables, figures = [summary.score_table(own_runs)], []
         if found := summary.compare(own_runs):
-            tables += [summary.estimates(found)] if found.unit else []
-            tables.append(summary.improvements(found))
+            tables += [summary.estimates(found), summary.improvements(found)]
         if found and found.unit:
             drawn = {
                 "Performance profiles": panels.profiles(found, looks),

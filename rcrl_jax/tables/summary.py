@@ -29,6 +29,7 @@ _ESTIMATES = {
     "mean": statistics.mean_of_game_means,
     "optimality gap": statistics.optimality_gap,
 }
+_OF_A_GAME = {name: _ESTIMATES[name] for name in ("IQM", "mean")}
 
 
 class Comparison(NamedTuple):
@@ -105,7 +106,9 @@ def compare(frame: pd.DataFrame) -> Comparison | None:
 
 
 def estimates(comparison: Comparison) -> Table:
-    """A row an arm: aggregates of its scores, which need a common scale."""
+    """A row an arm: aggregates of its scores; without a common scale, those of each game."""
+    if comparison.unit is None:
+        return _estimates_by_game(comparison)
     rows = []
     for name, scores in comparison.scores.items():
         texts = estimate_texts(_ESTIMATES, scores, comparison.has_intervals)
@@ -117,6 +120,23 @@ def estimates(comparison: Comparison) -> Table:
         "mean; less is better.",
     ]
     return Table(title, "arm", [*map(Column, _ESTIMATES)], rows, notes)
+
+
+def _estimates_by_game(comparison: Comparison) -> Table:
+    """Two rows a game, of its raw scores; a column an arm."""
+    rows = []
+    for i, game in enumerate(comparison.games):
+        texts = [
+            estimate_texts(_OF_A_GAME, [scores[i]], comparison.has_intervals, digits=2)
+            for scores in comparison.scores.values()
+        ]
+        rows += [Row(f"{game}, {name}", [Cell(own[name]) for own in texts]) for name in _OF_A_GAME]
+    notes = [
+        *_notes(comparison),
+        "IQM: mean of the middle half of a game's runs. Scores of different games have no common "
+        "scale, so there is no aggregate over games.",
+    ]
+    return Table("By game, raw scores", "", [*map(Column, comparison.scores)], rows, notes)
 
 
 def improvements(comparison: Comparison) -> Table:
@@ -136,17 +156,19 @@ def improvements(comparison: Comparison) -> Table:
     notes = [
         "Probability that a run of the row's arm scores higher than one of the column's, in the "
         "mean over the games.",
-        *([] if comparison.unit else _notes(comparison)),
     ]
     return Table("Probability of improvement", "arm", [*map(Column, names)], rows, notes)
 
 
 def estimate_texts(
-    estimators: Mapping[str, Callable[..., np.ndarray]], scores: Scores, has_interval: bool
+    estimators: Mapping[str, Callable[..., np.ndarray]],
+    scores: Scores,
+    has_interval: bool,
+    digits: int = 3,
 ) -> dict[str, str]:
     """Estimates of an arm in words, by name."""
     found = estimate(estimators, [scores], has_interval, 10_000)
-    return {name: _text(one, has_interval) for name, one in found.items()}
+    return {name: _text(one, has_interval, digits) for name, one in found.items()}
 
 
 def estimate(
@@ -161,7 +183,7 @@ def estimate(
     return statistics.bootstrap_intervals(estimators, arms, rng, resamples=resamples)
 
 
-def _text(one: Interval, has_interval: bool, digits: int = 3) -> str:
+def _text(one: Interval, has_interval: bool, digits: int) -> str:
     text = f"{one.estimate:.{digits}f}"
     return text + (f" [{one.low:.{digits}f}, {one.high:.{digits}f}]" if has_interval else "")
 

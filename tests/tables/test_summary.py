@@ -1,5 +1,7 @@
 """One's own runs: scores by arm and game, and estimates over the games that arms share."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -89,14 +91,22 @@ def test_the_probability_of_improvement_is_of_the_row_over_the_column(tmp_path):
     }
 
 
-def test_games_without_reference_scores_are_not_normalised(tmp_path):
-    for preset, score in (("minatar_rcrl", 3.0), ("minatar_erainbow", 2.0)):
-        for seed in range(3):
+def test_games_without_reference_scores_are_estimated_one_by_one(tmp_path):
+    levels = {"minatar_rcrl": (0.0, 3.0, 4.0, 9.0), "minatar_erainbow": (2.0, 2.0, 2.0, 2.0)}
+    for preset, scores in levels.items():
+        for seed, score in enumerate(scores, start=500):
             write_run(tmp_path, preset, "Freeway", seed, score)
+            write_run(tmp_path, preset, "Asterix", seed, 10 * score)
     found = summary.compare(read(tmp_path))
-    assert found.unit is None and found.scores["minatar_rcrl"][0].tolist() == [3.0] * 3
-    table = summary.improvements(found)
-    assert texts(table)["minatar_rcrl"]["minatar_erainbow"] == "1.00 [1.00, 1.00]"
+    assert found.unit is None and [*found.scores["minatar_rcrl"][0]] == [0.0, 30.0, 40.0, 90.0]
+    table = summary.estimates(found)
+    by_row = texts(table)
+    assert [*by_row] == ["Asterix, IQM", "Asterix, mean", "Freeway, IQM", "Freeway, mean"]
+    assert by_row["Freeway, mean"]["minatar_erainbow"] == "2.00 [2.00, 2.00]"
+    # The middle half of 0, 3, 4, 9; resamples of the mean lie between 0 and 9.
+    start, low, high = re.findall(r"[\d.]+", by_row["Freeway, IQM"]["minatar_rcrl"])
+    assert float(start) == 3.5 and 0 <= float(low) < 3.5 < float(high) <= 9
+    assert by_row["Asterix, mean"]["minatar_rcrl"].startswith("40.00 [")
     assert "These games have no reference scores: nothing is normalised." in table.notes
 
 
