@@ -5,6 +5,7 @@ is the result. A recorded run may hold metrics.jsonl.xz in place of metrics.json
 """
 
 import contextlib
+import functools
 import hashlib
 import json
 import lzma
@@ -265,8 +266,12 @@ def read_digests(path: pathlib.Path) -> dict[str, str]:
         Damaged: a line is no digest, or a path stands twice.
         OSError: the file cannot be read.
     """
+    return dict(_parse_digests(path, files.read_bytes(path)))
+
+
+@functools.lru_cache(maxsize=1)  # a report checks hundreds of runs of one list
+def _parse_digests(path: pathlib.Path, content: bytes) -> Mapping[str, str]:
     found: dict[str, str] = {}
-    content = files.read_bytes(path)
     with files.reading(path):
         for number, line in enumerate(content.decode().splitlines(), start=1):
             if line.startswith("#"):
@@ -336,20 +341,21 @@ def read_content(path: pathlib.Path) -> bytes:
 
 
 def read_lines(
-    path: pathlib.Path, check: Callable[[Any], None]
+    path: pathlib.Path, check: Callable[[Any], None], skip: int = 0
 ) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """Yields every line, without its newline, and the record in it; not a torn last line.
 
     Args:
         path: the file.
         check: raises anything if a line's value is no record.
+        skip: how many lines are left out, unread.
 
     Raises:
         Damaged: a line other than the last is not a record; the message names it.
         FileNotFoundError: there is no such file.
     """
     lines = read_content(path).split(b"\n")
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines[skip:], start=skip + 1):
         try:
             with files.reading(f"{path}, line {number}"):
                 record = json.loads(line)

@@ -81,11 +81,13 @@ class _Tracked:
         if not self._is_new:
             state = files.read_json(self._state, _check)
         self._id, self._next_step = state["id"], state["next_step"]
+        self._rows: dict[int, dict[str, float]] = {}  # read and not sent: numbers by name, by step
+        self._lines_read = dict.fromkeys((paths.metrics, paths.evaluations), 0)
         self._run: wandb.Run | None = None
 
     def is_done(self) -> bool:
         """Whether the run is finished and was sent."""
-        return self._paths.scores.exists() and not _rows(self._paths, self._next_step, math.inf)
+        return self._paths.scores.exists() and not self._unsent(math.inf)
 
     def open(self) -> None:
         """Opens the run; the first time, also sends its configuration."""
@@ -121,12 +123,29 @@ class _Tracked:
 
     def publish(self, before: float) -> None:
         """Sends the rows before a number of agent steps that were not sent."""
-        rows = _rows(self._paths, self._next_step, before)
-        for step, row in rows.items():
-            self._run.log(row, step=step)
-        if rows:
-            self._next_step = max(rows) + 1
+        steps = self._unsent(before)
+        for step in steps:
+            self._run.log(self._rows.pop(step), step=step)
+        if steps:
+            self._next_step = steps[-1] + 1
             self._save()
+
+    def _unsent(self, before: float) -> list[int]:
+        """Reads what was recorded since the last call; the steps to send, in order."""
+        for group, path, check in (
+            ("training", self._paths.metrics, records.check_metrics),
+            ("evaluation", self._paths.evaluations, records.check_evaluation),
+        ):
+            lines = records.read_lines(path, check, self._lines_read[path])
+            for _, record in lines if path.exists() else ():
+                self._lines_read[path] += 1
+                if record["agent_steps"] >= self._next_step:
+                    self._rows.setdefault(record["agent_steps"], {}).update(
+                        (name if name in _UNITS else f"{group}/{name}", value)
+                        for name, value in record.items()
+                        if isinstance(value, int | float)
+                    )
+        return sorted(step for step in self._rows if step < before)
 
     def close(self) -> None:
         """Waits until all is sent."""
@@ -140,21 +159,3 @@ def _check(state: Any) -> Any:
     if type(state["id"]) is not str or type(state["next_step"]) is not int:
         raise ValueError("it holds no id, or no number of steps")
     return state
-
-
-def _rows(paths: RunPaths, first: int, end: float) -> dict[int, dict[str, float]]:
-    """Numbers by name of each agent step from `first` up to `end`, exclusive, in order."""
-    rows: dict[int, dict[str, float]] = {}
-    for group, lines in (
-        ("training", records.read_metrics(paths.metrics) if paths.metrics.exists() else ()),
-        ("evaluation", records.read_evaluations(paths.evaluations)
-         if paths.evaluations.exists() else ()),
-    ):  # fmt: skip
-        for line in lines:
-            if first <= line["agent_steps"] < end:
-                rows.setdefault(line["agent_steps"], {}).update(
-                    (name if name in _UNITS else f"{group}/{name}", value)
-                    for name, value in line.items()
-                    if isinstance(value, int | float)
-                )
-    return dict(sorted(rows.items()))

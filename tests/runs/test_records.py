@@ -258,3 +258,14 @@ def test_compressed_records_that_grow_beyond_bounds_are_refused(tmp_path, monkey
     monkeypatch.setattr(files, "MOST_BYTES", 9999)
     with pytest.raises(files.Damaged, match="does not end"):
         records.read_records(plain)
+
+
+def test_a_list_of_digests_is_parsed_once_and_again_after_a_change(tmp_path):
+    path = tmp_path / records.DIGESTS
+    path.write_text(f"{'0' * 64}  a\n")
+    records.read_digests(path)["b"] = "the caller's own"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records.re, "fullmatch", None)
+        assert records.read_digests(path) == {"a": "0" * 64}
+    path.write_text(f"{'1' * 64}  a\n")
+    assert records.read_digests(path) == {"a": "1" * 64}

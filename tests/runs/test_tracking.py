@@ -3,6 +3,7 @@
 import collections
 import importlib.util
 import json
+import math
 
 import pytest
 
@@ -31,6 +32,7 @@ def folder(tmp_path, monkeypatch):
 
 def sent(folder):
     """By id: rows `[(step, row)]`, configurations with a learning rate, number of parts."""
+    wandb.teardown()  # its process writes the ends of the files as it ends
     rows, configs, parts = (collections.defaultdict(list) for _ in range(3))
     for path in sorted(folder.glob("offline-run-*/*.wandb")):
         reader = datastore.DataStore()
@@ -99,6 +101,26 @@ def test_a_finished_run_is_sent_by_the_same_command(tmp_path, folder):
     assert not folder.exists()
     plan = toy.make_plan(tmp_path / "run", track=True)
     assert "finished already" in toy.run(plan)[0]
+    assert_all_is_sent_once(plan, folder, parts=1)
+
+
+def test_each_record_is_read_once(tmp_path, folder, monkeypatch):
+    plan = toy.make_plan(tmp_path / "run")
+    toy.run(plan)
+    lines, read = [], records.read_lines
+
+    def spy(path, *how):
+        for line in read(path, *how):
+            lines.append((path, line[0]))
+            yield line
+
+    monkeypatch.setattr(records, "read_lines", spy)
+    with tracking.tracked(plan.paths, lambda line: None) as publish:
+        for before in (100, 150, math.inf):
+            publish(before)
+    (paths,) = plan.paths
+    files = paths.metrics, paths.evaluations
+    assert lines == [(path, line) for path in files for line in path.read_bytes().splitlines()]
     assert_all_is_sent_once(plan, folder, parts=1)
 
 
