@@ -15,6 +15,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.backends import backend_svg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -107,6 +108,11 @@ def styles(arms: Sequence[str]) -> dict[str, Style]:
 
 def to_uri(figure: Figure) -> str:
     """The figure as an image that is part of the page: equal figures give equal text."""
+    # `savefig` would also draw everything once, unseen, to lay the figure out.
+    backend_svg.FigureCanvasSVG(figure)
+    figure.dpi = 72  # that of every SVG
+    figure.get_layout_engine().execute(figure)
+    figure.set_layout_engine("none")
     file = io.BytesIO()
     empty = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(file, format="svg", metadata=empty)
@@ -182,32 +188,41 @@ def measures(points: pd.DataFrame, looks: Mapping[str, Style]) -> Iterator[tuple
     A line is the mean over the runs of an arm that have the measure, at the steps that all of them
     recorded. A panel without lines is left out.
     """
+    points = points.dropna(axis="columns", how="all")
+    # [(agent_steps, run), measure]; evaluations have other measures than metrics of the same step
+    tables = {
+        arm: of_arm.drop(columns="arm").groupby(["agent_steps", "run"]).last()
+        for arm, of_arm in points.groupby("arm", sort=False)
+    }
     for title, lines in _MEASURES.items():
+        found = [
+            (arm, dash, meaning, values)
+            for arm, table in tables.items()
+            for name, (dash, meaning) in lines.items()
+            if name in table and len(values := _of_runs(table[name]))
+        ]
+        if not found:
+            continue
         figure, axes = _panel("agent steps", title)
         meanings = {}
-        for arm, of_arm in points.groupby("arm", sort=False):
-            for name, (dash, meaning) in lines.items():
-                if name in of_arm and len(values := _of_runs(of_arm, name)):
-                    mean = values.mean(axis=1)
-                    shown = mean.iloc[:: -(-len(mean) // 200)]  # a panel has no more pixels
-                    axes.plot(
-                        shown.index, shown, color=looks[arm].color, linestyle=dash, linewidth=1.2,
-                        marker="o" if len(mean) < 15 else None, markersize=2.5,
-                        label=f"{arm} ({values.shape[1]}), {meaning}",
-                    )  # fmt: skip
-                    meanings[meaning] = Line2D([], [], color=_GRAY, linestyle=dash, label=meaning)
-        if axes.lines:
-            if "AUC" in title:
-                axes.axhline(0.5, color=_GRAY, linewidth=0.8)
-            figure.legend(handles=[*meanings.values()], loc="outside lower left")
-            yield title, figure
+        for arm, dash, meaning, values in found:
+            mean = values.mean(axis=1)
+            shown = mean.iloc[:: -(-len(mean) // 200)]  # a panel has no more pixels
+            axes.plot(
+                shown.index, shown, color=looks[arm].color, linestyle=dash, linewidth=1.2,
+                marker="o" if len(mean) < 15 else None, markersize=2.5,
+                label=f"{arm} ({values.shape[1]}), {meaning}",
+            )  # fmt: skip
+            meanings[meaning] = Line2D([], [], color=_GRAY, linestyle=dash, label=meaning)
+        if "AUC" in title:
+            axes.axhline(0.5, color=_GRAY, linewidth=0.8)
+        figure.legend(handles=[*meanings.values()], loc="outside lower left")
+        yield title, figure
 
 
-def _of_runs(points: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """Values `[step, run]` of the runs that have the measure."""
-    own = points[["run", "agent_steps", measure]].dropna()
-    own = own.drop_duplicates(["run", "agent_steps"], keep="last")
-    return runs.at_common_steps(own, "agent_steps", measure)
+def _of_runs(values: pd.Series) -> pd.DataFrame:
+    """Values `[step, run]` of the runs that have a measure, at the steps that all of them have."""
+    return values.unstack("run").dropna(axis="columns", how="all").dropna()
 
 
 def _draw_arm(axes: Axes, frame: pd.DataFrame, style: Style) -> None:

@@ -9,11 +9,13 @@ import collections
 import hashlib
 import html
 import html.parser
+import io
 import json
 import re
 import shutil
 import urllib.parse
 
+import matplotlib
 import pytest
 
 from rcrl_jax.tables import command, page, panels, runs
@@ -312,13 +314,28 @@ def test_pre_registered_runs_have_no_interval(tmp_path, game, seed):
         assert len(axes.lines) == 4 and bool(axes.collections) == (steps == 99_000)
 
 
+def test_a_figure_is_laid_out_as_savefig_does_it_with_fewer_draws(tmp_path, monkeypatch):
+    for seed in range(3):
+        synthetic.write_run(tmp_path, "rcrl", "Pong", seed, 10.0 + seed)
+    draws, draw = [], matplotlib.axes.Axes.draw
+    monkeypatch.setattr(matplotlib.axes.Axes, "draw", lambda *of: draws.append(of) or draw(*of))
+    with panels.drawing():
+        figures = [panels.learning_curves(read(tmp_path), panels.styles(["rcrl"])) for _ in "ab"]
+        uri = panels.to_uri(figures[0])
+        assert len(draws) == 1
+        file = io.BytesIO()
+        empty = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figures[1].savefig(file, format="svg", metadata=empty)
+    assert base64.b64decode(uri.partition(",")[2]) == file.getvalue()
+
+
 def test_every_arm_has_a_look_of_its_own():
     looks = panels.styles([f"arm {number}" for number in range(12)])
     assert len({look.color for look in looks.values()}) == 10
     assert len(set(looks.values())) == 12
 
 
-def test_measures_are_means_over_seeds_with_the_clock_beside_each_auc(built, tmp_path):
+def test_measures_are_means_over_seeds_with_the_clock_beside_each_auc(built, tmp_path, monkeypatch):
     """A run that recorded no clock is drawn without it."""
     text = section(built.html, "Segments, similarities, AUCs")
     assert "length of segments [agent steps] on Pong" in text
@@ -327,7 +344,10 @@ def test_measures_are_means_over_seeds_with_the_clock_beside_each_auc(built, tmp
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     synthetic.write_lines(path, [line | {"unseen_auc_clock": 0.625} for line in lines])
     points, problems = runs.read_measures(read(tmp_path))
+    made, make = [], panels._panel
+    monkeypatch.setattr(panels, "_panel", lambda *of: made.append(of) or make(*of))
     drawn = dict(panels.measures(points, panels.styles(["rcrl"])))
+    assert len(made) == len(drawn)  # an empty figure takes as long as a full one
     assert not problems and [*drawn] == [
         "length of segments [agent steps]",
         "cosine to the anchor, training batches",
