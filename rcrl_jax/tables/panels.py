@@ -112,7 +112,7 @@ def to_uri(figure: Figure) -> str:
     backend_svg.FigureCanvasSVG(figure)
     figure.dpi = 72  # that of every SVG
     figure.get_layout_engine().execute(figure)
-    figure.set_layout_engine("none")
+    figure.set_layout_engine(None)
     file = io.BytesIO()
     empty = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(file, format="svg", metadata=empty)
@@ -222,7 +222,7 @@ def measures(points: pd.DataFrame, looks: Mapping[str, Style]) -> Iterator[tuple
 
 def _of_runs(values: pd.Series) -> pd.DataFrame:
     """Values `[step, run]` of the runs that have a measure, at the steps that all of them have."""
-    return values.unstack("run").dropna(axis="columns", how="all").dropna()
+    return values.dropna().unstack("run").dropna()
 
 
 def _draw_arm(axes: Axes, frame: pd.DataFrame, style: Style) -> None:
