@@ -152,7 +152,7 @@ class Spec:
             sys.executable, "-m", self.experiment.module,
             f"--preset={fleet.arm.preset}",
             f"--{self.experiment.games_flag}={','.join(games)}",
-            f"--seed{'s' * (len(fleet.seeds) > 1)}={','.join(map(str, fleet.seeds))}",
+            f"--{'seeds' if len(fleet.seeds) > 1 else 'seed'}={','.join(map(str, fleet.seeds))}",
             f"--steps={self.steps}",
             f"--eval_episodes={self.eval_episodes}",
             f"--workdir={workdir}",
