@@ -257,7 +257,7 @@ def test_runs_on_another_device_have_a_table_of_their_own(tmp_path):
     first, *rest = text(tmp_path).splitlines()
     assert first == "undecided: 1 of 36 pairs finished."
     assert "| Hero | 2 | 5000.5 | 1 | 5000.0 |" in rest
-    assert "without a part in the claim" in rest[-5] and "platform" in rest[-5]
+    assert "not part of the claim" in rest[-5] and "platform" in rest[-5]
     assert rest[-1] == "| Hero | 0 |  | 1 | 5001.0 |"
 
 
