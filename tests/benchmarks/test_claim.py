@@ -148,7 +148,7 @@ def test_runs_outside_the_list_do_not_change_the_verdict(complete, frame, tmp_pa
     finish(results, SECOND, "Pong", 0, 20.0)
     after = text(results)
     assert after.startswith(before)
-    assert "exploratory" in after.removeprefix(before)
+    assert "Exploratory" in after.removeprefix(before)
     assert after.splitlines()[-2:] == [
         "| Hero | 0 |  | 21 | 1000000.0 |",
         "| Pong | 0 |  | 1 | 20.0 |",
