@@ -123,9 +123,9 @@ def sentence(places: Mapping[str, int]) -> str:
     rejected = p.mean <= LEVEL or p.squared <= LEVEL
     verdict = "the base is rejected" if rejected else "the base is not rejected"
     return (
-        f"{verdict} ({len(scores)} of {len(scores)} games finished): mean rank {values.mean:.3f}, "
-        f"two-sided p = {p.mean:.5f}; mean squared distance from 1/2 {values.squared:.4f}, "
-        f"p = {p.squared:.5f}; each is judged at {LEVEL:g}."
+        f"{verdict} ({len(scores)} of {len(scores)} games finished). The mean rank is "
+        f"{values.mean:.3f}, two-sided p = {p.mean:.5f}. The mean squared distance of ranks from "
+        f"1/2 is {values.squared:.4f}, p = {p.squared:.5f}. A p of at most {LEVEL:g} rejects."
     )
 
 

@@ -99,12 +99,12 @@ def page(frame: "pd.DataFrame") -> str:
     for line in pools.unclear_commits(frame):
         lines += ["", line]
     for title, own in [
-        ("Outside the list, exploratory", pool.runs[~listed]),
+        ("Exploratory runs outside the list", pool.runs[~listed]),
         *zip(pool.left_out, pool.others, strict=True),
     ]:
         if len(own):
             games = [game for game in reference.games() if game in {*own.game}]
-            lines += ["", f"{title}, without a part in the claim:", "", _table(games, own)]
+            lines += ["", f"{title}, not part of the claim:", "", _table(games, own)]
     return "\n".join(lines)
 
 

@@ -318,8 +318,8 @@ def staying_table(learned: pd.DataFrame, listed: Listed) -> str:
     count = len(listed.seeds[BASE])
     return (
         f"The winner, {count} runs of {listed.steps:,} agent steps a game, {len(learned)} of "
-        f"{len(listed.games)} games finished. Mean ± standard error over seeds; nulls over "
-        f"{listed.episodes} episodes of each.\n\n{markdown.table(head, rows)}"
+        f"{len(listed.games)} games finished. Mean ± standard error over seeds; each null over "
+        f"{listed.episodes} episodes.\n\n{markdown.table(head, rows)}"
     )
 
 

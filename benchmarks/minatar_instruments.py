@@ -39,8 +39,8 @@ def section(runs: pd.DataFrame, arms: Sequence[str], games: Sequence[str]) -> st
     head = ["game", "arm", "agent steps", "runs", *KINDS.values()]
     return (
         "Each cell: AUC of the discriminator; in brackets that of a clock on the same pairs; after "
-        "the semicolon the AUC among partners equally far in time, where the distance in time has "
-        f"0.5. Means over seeds {SEEDS[0]} to {SEEDS[-1]}, ± standard error. Only an AUC above the "
+        "the semicolon the AUC among partners equally far in time, where a clock has 0.5. Means "
+        f"over seeds {SEEDS[0]} to {SEEDS[-1]}, ± standard error. Only an AUC above the "
         "clock's, or above 0.5 at equal distance, can come from returns.\n\n"
         f"{markdown.table(head, rows)}"
     )

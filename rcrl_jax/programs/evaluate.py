@@ -4,7 +4,8 @@ r"""Scores and films trained agents, without a change to their work directory.
     python -m experiments.evaluate --workdir=runs/rcrl-Pong+Alien-0to5 --games=Alien --seeds=0,3
     python -m experiments.evaluate --workdir=results/base/curl/MsPacman/seed_0 --episodes=3 --video
 
-The last command plays a run in results/ by parameters.npz, its final parameters in half precision.
+The last command plays a run of results/ from parameters.npz, its final parameters in half
+precision.
 
 Configuration, runs and backend are read from the work directory. Training may be under way there.
 For each run `<output>/<preset>/<game>/seed_<n>/` gets `evaluation.json` and, with --video,

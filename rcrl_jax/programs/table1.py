@@ -4,8 +4,8 @@ r"""Table 1 of the paper: 26 games of Atari-100k, published scores with ours bes
     python -m benchmarks.table1 --scores=mine.csv
 
 Prints the table and what our runs say about the paper's claims. Writes `table1.{csv,md,tex,html}`
-and `table1_verdicts.*`. Runs that are left out are named on stderr. `--scores` adds an agent of
-yours, trained by anything: a CSV file with columns game, seed, score.
+and `table1_verdicts.*`. Runs that are left out are named on stderr. `--scores` adds an agent
+trained with any code: a CSV file with columns game, seed, score.
 """
 
 from rcrl_jax.tables import command

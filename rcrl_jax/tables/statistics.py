@@ -4,9 +4,9 @@ The scores of an arm are a list with one array per game. Games are strata: runs 
 and resampled within their game only, and arms and games may have different numbers of runs.
 
 Estimators are functions of one arm or of two that keep leading axes: `bootstrap_intervals` calls
-each of them once, with all resamples. Those of one arm need human-normalised scores. Aggregates
-are those of Agarwal et al. (2021, "Deep Reinforcement Learning at the Edge of the
-Statistical Precipice"); with equally many runs in all games they equal those of their rliable.
+each of them once, with all resamples. Those of one arm need human-normalised scores. Aggregates are
+those of Agarwal et al. (2021, "Deep Reinforcement Learning at the Edge of the Statistical
+Precipice"); with equally many runs in all games they equal those of their library, rliable.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Nulls of a score: players that have learned nothing, in the same games.
 
-`uniform`: uniform actions. `constant`: one action all the time, the best one in ten games.
-`untrained`: the agent before its first update.
+`uniform`: uniform actions. `constant`: one action throughout, the one with the best mean over ten
+games. `untrained`: the agent before its first update.
 """
 
 import math

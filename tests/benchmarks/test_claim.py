@@ -148,7 +148,7 @@ def test_runs_outside_the_list_do_not_change_the_verdict(complete, frame, tmp_pa
     finish(results, SECOND, "Pong", 0, 20.0)
     after = text(results)
     assert after.startswith(before)
-    assert "exploratory" in after.removeprefix(before)
+    assert "Exploratory" in after.removeprefix(before)
     assert after.splitlines()[-2:] == [
         "| Hero | 0 |  | 21 | 1000000.0 |",
         "| Pong | 0 |  | 1 | 20.0 |",
@@ -257,7 +257,7 @@ def test_runs_on_another_device_have_a_table_of_their_own(tmp_path):
     first, *rest = text(tmp_path).splitlines()
     assert first == "undecided: 1 of 36 pairs finished."
     assert "| Hero | 2 | 5000.5 | 1 | 5000.0 |" in rest
-    assert "without a part in the claim" in rest[-5] and "platform" in rest[-5]
+    assert "not part of the claim" in rest[-5] and "platform" in rest[-5]
     assert rest[-1] == "| Hero | 0 |  | 1 | 5001.0 |"
 
 

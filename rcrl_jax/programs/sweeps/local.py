@@ -2,9 +2,10 @@
 
     python -m rcrl_jax.programs.sweeps.local PARENT CORES NICENESS LOCK COMMAND...
 
-gives its process a low priority and some cores, and ends with PARENT; then COMMAND takes its place.
-It locks the fleet until it has ended, because an older process of the fleet may still be saving its
-state. A function between fork and exec could do the same, but is unsafe if the parent has threads.
+lowers the priority of its process, reserves cores, and makes the process end with PARENT. It waits
+for the fleet's lock, because an older process of the fleet may still be saving its state. Then
+COMMAND replaces the program and keeps the lock. A function between fork and exec could do the same,
+but is unsafe if the parent has threads.
 """
 
 import contextlib
