@@ -42,6 +42,11 @@ def at_precision(function: Callable, precision: str) -> Callable:
     return at_its_precision
 
 
+def is_tf32() -> bool:
+    """Whether products traced now round their inputs to TF32, ten bits of mantissa (on CUDA)."""
+    return jax.config.jax_default_matmul_precision == _TF32_ON_CUDA
+
+
 def is_bfloat16() -> bool:
     """Whether matrix products that are traced now have the precision 'bfloat16'."""
     return jax.config.jax_default_matmul_precision == _MATMUL_PRECISION["bfloat16"]

@@ -236,7 +236,7 @@ def _faster_batching(session: Session) -> str | None:
         return None
     return (
         "on a CPU runs are computed one after the other, bit for bit as alone; updates by "
-        "--batching=vmap were 1.04 to 1.3 times as fast, rounded otherwise"
+        "--batching=vmap were 1.02 to 1.15 times as fast, rounded otherwise"
     )
 
 

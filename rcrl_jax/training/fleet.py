@@ -51,7 +51,7 @@ class Fleet:
           seeds: `[R]`, one per run.
           runs: what differs between the runs; every array has the leading axis R.
           batching: 'map' or 'vmap'. 'auto' takes 'map' on the CPU, so that a run in a fleet equals
-            the run alone bit for bit; elsewhere `Resources.batchesover_runs_of` decides.
+            the run alone bit for bit; elsewhere `Resources.batches_over_runs` decides.
           devices: the devices that share the runs; None means only the first one. A single device
             must be JAX's default device.
 
@@ -65,7 +65,7 @@ class Fleet:
         devices = devices or jax.devices()[:1]
         if batching == "auto":
             on_cpu = devices[0].platform == "cpu"
-            batching = "map" if on_cpu or not agent.resources.batchesover_runs_of else "vmap"
+            batching = "map" if on_cpu or not agent.resources.batches_over_runs else "vmap"
         self.agent = agent
         self.seeds = tuple(seeds)
         self.num_runs = len(seeds)

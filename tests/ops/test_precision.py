@@ -146,6 +146,12 @@ def test_a_convolution_asks_each_platform_for_its_precision(setting, platform):
     assert lines and asked == {(ASKED_OF_CONVOLUTIONS[setting, platform],) * 2}
 
 
+@pytest.mark.parametrize("setting, platform", ASKED)
+def test_a_gpu_keeps_the_first_layer_in_float16_where_products_are_in_tf32(setting, platform):
+    text = traced("pixels", setting).lower(lowering_platforms=(platform,)).as_text()
+    assert ("xf16>" in text) == ((setting, platform) == ("tf32", "cuda"))
+
+
 # Compiles a product for a TPU, small enough that its kernel has no loop over parts of it.
 COMPILE = """
 import sys

@@ -56,6 +56,13 @@ def test_update_does_not_copy_stored_frames():
     assert compiled.memory_analysis().temp_size_in_bytes < frames.size // runs // 4
 
 
+@pytest.mark.parametrize("platform, batching", [("cpu", "map"), ("gpu", "vmap")])
+def test_runs_are_batched_by_default_on_an_accelerator_alone(platform, batching):
+    device = type("Device", (), {"platform": platform})()
+    agent = make_agent(ATARI_PRESETS["rcrl"], discrete_spec((84, 84), 6))
+    assert Fleet(agent, (0, 1), types.RunSpec((6, 6)), devices=[device]).batching == batching
+
+
 def test_bad_fleets_are_refused():
     agent = make_agent(ATARI_PRESETS["rcrl"], discrete_spec((84, 84), 6))
     with pytest.raises(ValueError, match=r"2 seeds for run specifications of \[1\] runs"):
