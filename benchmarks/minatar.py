@@ -1,4 +1,4 @@
-r"""Evaluates the two lists of runs on small games: the settings of the base, then the question.
+r"""Evaluates two lists of runs on small games: settings of the base agent, then the question.
 
     python -m benchmarks.minatar --results=results/minatar
 
@@ -46,7 +46,7 @@ class Listed(NamedTuple):
     """A pre-registered list of runs.
 
     Attributes:
-        directory: of its runs, below that of all results.
+        directory: of its runs, relative to the directory of all results.
         steps: agent steps of a run.
         games: all of them.
         seeds: arm -> its seeds in each game. An arm is named as its directory.
@@ -89,7 +89,7 @@ SETTINGS = Listed(
 )
 """`campaigns/minatar_settings.toml` at `52104a7`; the order decides between equal mean ranks."""
 ERRORS = 3.0
-"""Standard errors over seeds by which a game that stays exceeds its best null."""
+"""A game stays if the winner is this many standard errors over seeds above its best null."""
 
 GAMES = tuple(game for game in SETTINGS.games if game not in NOT_STAYING)
 """Strata of the questions."""
@@ -145,7 +145,7 @@ def read(results: pathlib.Path, listed: Listed) -> pd.DataFrame:
 
     Raises:
         ValueError: a run is damaged, contradicts another one or is not of the list; or two runs
-            differ in a condition, or in a field that is no arm's. The message names a directory.
+            differ in a condition, or in a field that no arm sets. The message names a directory.
     """
     root = results / listed.directory
     frame = registered.read_finished(root)
@@ -234,7 +234,7 @@ def winner(frame: pd.DataFrame) -> str | None:
 
 
 def going_on(frame: pd.DataFrame) -> Listed:
-    """The runs of the winner of the complete first list, which tell which games stay."""
+    """The list of longer runs of the complete first list's winner; they decide which games stay."""
     values = {BASE: SETTINGS.values[winner(frame) or BASE]}
     return Listed("winner", 30_000, SETTINGS.games, {BASE: range(100, 105)}, values, episodes=100)
 
@@ -243,7 +243,7 @@ def stays(last: np.ndarray, nulls: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Whether the winner learns a game.
 
     Args:
-        last: `[R]`, of each run the mean return of its training episodes in the last fifth.
+        last: `[R]`, mean return of a run's training episodes in the last fifth of its steps.
         nulls: kind of play without learning -> `[R]`, its mean return in the games of each run.
 
     Returns:
@@ -268,7 +268,7 @@ def staying(frame: pd.DataFrame, listed: Listed) -> pd.DataFrame:
     """The result of `stays` for each game in which all runs of the winner are finished.
 
     Args:
-        frame: runs of the winner. Training with `--nulls` wrote a `gain.json` beside those of a
+        frame: runs of the winner. Training with `--nulls` wrote `gain.json` beside the runs of each
             game.
         listed: their list.
 
@@ -480,7 +480,7 @@ def page(first: pd.DataFrame, second: pd.DataFrame, winning: str = "") -> str:
 
 
 def curve(runs_episodes: Sequence[np.ndarray], steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard error over runs of the episodes' mean return in bins of `BIN` steps.
+    """Mean return of episodes in bins of `BIN` steps: mean and standard error over runs.
 
     Args:
         runs_episodes: `[n, 2]` of each run, as `read` has them.
@@ -504,7 +504,7 @@ def curve(runs_episodes: Sequence[np.ndarray], steps: int) -> tuple[np.ndarray, 
 
 
 def draw(frame: pd.DataFrame, listed: Listed) -> Figure:
-    """Training curves of a list: a panel a game, a line and a band of one error an arm."""
+    """Training curves: a panel for each game; for each arm the mean ± one standard error."""
     looks = panels.styles([*listed.values])
     middle = (np.arange(-(-listed.steps // BIN)) + 0.5) * BIN
     figure = Figure(figsize=(3.2 * len(listed.games), 3.6), layout="constrained")
@@ -554,7 +554,7 @@ def read_page(results: pathlib.Path) -> tuple[str, pd.DataFrame, pd.DataFrame]:
 def judge(results: pathlib.Path) -> str:
     """Draws the figure beside the results and returns the page.
 
-    The figure shows the question, and the settings until a run of the question is finished.
+    The figure shows the settings until a run of the question is finished, then the question.
     """
     text, first, second = read_page(results)
     shown = (second, QUESTION) if len(second) else (first, SETTINGS)

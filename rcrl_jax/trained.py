@@ -44,7 +44,7 @@ class Run:
         return f"<Run: {self.preset} on {games}, {runs}, {self.directory}>"
 
     def scores(self) -> Columns:
-        """The final evaluation, a row a run: game, seed, score (mean return), episodes.
+        """The final evaluation, one row per run: game, seed, score (mean return), episodes.
 
         Raises:
           OSError: a run has no scores yet.
@@ -57,7 +57,7 @@ class Run:
         return _columns(("game", "seed", "score", "episodes"), rows)
 
     def curves(self) -> Columns:
-        """Evaluations during training, a row each: game, seed, agent_steps, score (mean return).
+        """Evaluations in training, one row each: game, seed, agent_steps, score (mean return).
 
         Raises:
           OSError: a file cannot be read.
@@ -71,7 +71,7 @@ class Run:
         return _columns(("game", "seed", "agent_steps", "score"), rows)
 
     def metrics(self, name: str) -> Columns:
-        """One metric of training, such as `episode_return` or `loss_c51`, a row a record.
+        """One metric of training, such as `episode_return` or `loss_c51`, one row per record.
 
         Raises:
           ValueError: no run has recorded it.
@@ -89,7 +89,7 @@ class Run:
         return _columns(("game", "seed", "agent_steps", name), rows)
 
     def evaluate(self, episodes: int = 10) -> Columns:
-        """Plays games with the trained agents, a row each: game, seed, episode, return.
+        """Plays games with the trained agents, one row each: game, seed, episode, return.
 
         The games are those of the final evaluation, from the first one on. Nothing is written.
 
@@ -114,8 +114,8 @@ class Run:
         """The trained agent of one run.
 
         Args:
-          seed: of the run; may be left out if `game` leaves one run.
-          game: likewise.
+          seed: seed of the run; None admits every seed.
+          game: game of the run; None admits every game.
 
         Raises:
           ValueError: no run, or several, have this game and seed.
@@ -136,7 +136,7 @@ class Run:
         """Writes the trained agents for other programs: standard checkpoints of orbax.
 
         Args:
-          directory: gets a folder `<game>/seed_<n>` of each run, with its parameters.
+          directory: gets a folder `<game>/seed_<n>` for the parameters of each run.
 
         Returns:
           These folders.
@@ -146,7 +146,7 @@ class Run:
           FileExistsError: one of these folders is there.
           OSError: they cannot be written.
         """
-        import orbax.checkpoint as ocp  # late: nothing else here needs the second that it takes
+        import orbax.checkpoint as ocp  # late: only `export` needs it, and it takes a second
 
         root = pathlib.Path(directory).absolute()
         places = [root / run.game / f"seed_{run.seed}" for run in self.runs]
@@ -184,7 +184,7 @@ class Player:
 
         Args:
           frames: `[N, C, *frame]` of N environments, the newest frame last, as the environments
-            give them. An agent with a memory goes on from its last call with the same N.
+            give them. An agent with a memory continues from the last call, so N must stay the same.
 
         Returns:
           `[N, *act]`.

@@ -1,4 +1,4 @@
-"""The training program. Those of Atari, DMControl and MinAtar differ by benchmark and defaults."""
+"""The training program; for Atari, DMControl and MinAtar only benchmark and defaults differ."""
 
 import contextlib
 import errno
@@ -49,8 +49,8 @@ _ARM = flags.DEFINE_string(
 )
 _NULLS = flags.DEFINE_bool(
     "nulls", False,
-    "in the end also play without learning: uniform actions, the best constant action, the "
-    "untrained agent; draw the mean over seeds with them, and report the gain",
+    "in the end also play without learning (uniform actions, the best constant action, the "
+    "untrained agent), draw these levels beside the mean over seeds, and report the gain",
 )  # fmt: skip
 _DRY_RUN = flags.DEFINE_bool(
     "dry_run", False, "check flags, memory and disk, and train nothing; needs no renderer"
@@ -68,10 +68,10 @@ _FRAME_STORE = flags.DEFINE_enum(
     "where the replay stores frames; auto: host on a CPU and for states, else device",
 )  # fmt: skip
 _INIT_FROM = flags.DEFINE_string(
-    "init_from", None, "directory of a training whose agents' parameters replace random ones"
+    "init_from", None, "directory of another training; start from its agents' parameters"
 )
 _INIT_PART = flags.DEFINE_enum(
-    "init_part", "all", ["all", "encoder"], "which of these parameters; tasks always start anew"
+    "init_part", "all", ["all", "encoder"], "part that --init_from takes; tasks always start anew"
 )
 
 
@@ -83,7 +83,7 @@ class Program(NamedTuple):
         preset: the default.
         game: the default; None if one must be named.
         kind: what its games are called: --game and --games, or --task and --tasks.
-        games_help: help of that flag.
+        games_help: help of --game or --task.
         steps_help: help of --steps.
         backend_help: help of --backend, if there are several.
         read_name: a name on the command line -> the game.
@@ -102,7 +102,7 @@ class Program(NamedTuple):
 
 
 def define(program: Program) -> Program:
-    """Defines the flags of what a program trains on, and returns it."""
+    """Defines the flags that say what a program trains on, and returns the program."""
     benchmark, kind = program.benchmark, program.kind
     known = f": {', '.join(benchmark.games)}" if benchmark.games else ""
     flags.DEFINE_string(kind, program.game, program.games_help or f"{kind} to train on{known}")
@@ -156,7 +156,7 @@ def _plan_of_flags(program: Program) -> "Plan":
 
 
 def _plan_again(program: Program, path: str) -> "Plan":
-    """The plan of the run that a manifest describes; says what was different when it trained.
+    """The plan of the run that a manifest describes; warns if versions differ from then.
 
     Raises:
       ValueError: another flag says what is trained, or this program does not train such runs.

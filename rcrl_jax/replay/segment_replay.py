@@ -1,11 +1,11 @@
 """The replay of a fleet: transitions with segments, priorities and frames.
 
-What a transition may be used for (see ring.py for indices, slots and stacks):
+When a transition may be used (see ring.py for indices, slots and stacks):
 
     as the start of a window (prioritised)  once its window is complete: n later slots are
                                             filled, or its episode has ended
     as positive, negative, uniform anchor   at once
-    neither                                 when it, or a frame its stack may need, is overwritten:
+    no longer at all                        when it, or a frame its stack may need, is overwritten:
                                             the frame_stack - 1 slots after the head count as lost
 """
 
@@ -24,8 +24,8 @@ from rcrl_jax.replay.sum_tree import SumTree
 from rcrl_jax.return_contrast.sampling import ContrastSampler
 
 _TRANSITIONS = 0  # stream of random numbers; return_contrast/sampling.py has more
-# A cross-entropy may underflow to 0, as in a game without rewards. Its transition must stay in the
-# replay.
+# A cross-entropy may underflow to 0, as in a game without rewards. But priority 0 marks a lost
+# transition.
 _LEAST_LOSS = 1e-8
 
 
@@ -63,8 +63,8 @@ class SegmentReplay:
         """Makes an empty replay.
 
         Args:
-          frame_store: where frames live, for as many runs and slots, in the layout
-            `observations.stored`.
+          frame_store: stores the frames; made for R runs and `settings.capacity` slots, with the
+            layout `observations.stored`.
           seeds: `[R]`, one a run; a run's samples are independent of the seeds of other runs.
           settings: sizes and rules.
           observations: how frames are stored and stacked.
@@ -138,7 +138,7 @@ class SegmentReplay:
     # --- sampling ---------------------------------------------------------------------------
 
     def sample(self, beta: float, kind: int = 0) -> Sample:
-        """Draws a batch for every run, of the sizes of the settings.
+        """Draws a batch for every run; the settings give its sizes.
 
         The observations of the batch stay valid for a limited time:
 
@@ -149,7 +149,7 @@ class SegmentReplay:
 
         Args:
           beta: exponent of the importance weights.
-          kind: number of the kind of the update that reads the batch.
+          kind: the kind of update that reads the batch.
 
         Returns:
           The batch with leading axis R, and the indices for `update_priorities`.
@@ -276,8 +276,9 @@ class SegmentReplay:
     def restore(self, state: ReplayState) -> None:
         """Sets priorities and random counters, after the transitions were added again.
 
-        If their last episodes are cut there, as they were not then, more windows are complete, and
-        final frames have taken slots. Else exactly the same windows have a priority.
+        A resumed run may cut open episodes at the checkpoint. Then more windows are complete than
+        when `state` was saved, and final frames take slots. Otherwise the same windows have a
+        priority.
         """
         ready = self._priorities.leaves > 0
         priorities = np.where(state.priorities > 0, state.priorities, state.max_priority[:, None])

@@ -4,7 +4,7 @@ They hold no frames: frames are rebuilt from the actions. Where rendering is slo
 a log beside the checkpoints (`envs/frame_log.py`).
 
 <directory>/<agent steps>.ckpt   a checkpoint, a file as in `storage`
-<directory>/<name>.damaged       a checkpoint that could not be read, or what lay in its place
+<directory>/<name>.damaged       an unreadable checkpoint, or a file in the place of a new one
 """
 
 import contextlib
@@ -68,7 +68,7 @@ def of_older_version(directory: pathlib.Path) -> pathlib.Path | None:
 
 
 def is_leftover(path: pathlib.Path) -> bool:
-    """Whether `path` is a killed process's part of a checkpoint, which the next start deletes."""
+    """Whether a killed process left `path`, a partial checkpoint; the next start deletes it."""
     return bool(_LEFTOVER.fullmatch(path.name))
 
 
@@ -137,7 +137,7 @@ class CheckpointStore:
     def save(self, state: Checkpoint) -> None:
         """Saves, unless this state is saved already; returns before the bytes are on disk.
 
-        Between the updates of one step, the later state replaces the earlier.
+        A state between the updates of a step replaces the earlier state of this step.
 
         Raises:
           OSError: the previous checkpoint could not be written.
@@ -147,7 +147,7 @@ class CheckpointStore:
             self._write = self._thread.submit(self._write_now, state)
 
     def check(self) -> None:
-        """Returns at once.
+        """Raises the error of a failed save; does not wait for a running one.
 
         Raises:
           OSError: a checkpoint could not be written.
@@ -260,7 +260,7 @@ def read_checkpoint(path: pathlib.Path, like: Checkpoint) -> Checkpoint:
 
 
 def read_agent_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """The agents' parameters in a checkpoint by path, leading axis R; see `read_agents`."""
+    """Name -> agents' parameters in a checkpoint, leading axis R; see `read_agents`."""
     with _reading(path):
         return _below(_read(path, _AGENTS), _AGENTS)
 

@@ -1,7 +1,6 @@
-"""The figures of the page: one game each, small enough for a phone.
+"""The figures of the HTML report (`page.py`): one game each, small enough for a phone.
 
-Every function returns a figure made under `drawing()`; `to_uri` turns it into the address of an
-image that is part of the page.
+Every function returns a figure made under `drawing()`; `to_uri` turns it into a data URI.
 """
 
 import base64
@@ -69,7 +68,7 @@ _MEASURES: dict[str, dict[str, tuple[str, str]]] = {
         "unseen_cosine_negative_equal_action": ("dashed", "negatives"),
     },
 }
-"""Title of a panel -> the measures in it, each with its dash and its words."""
+"""Title of a panel -> its measures, each with line style and legend text."""
 
 
 class Style(NamedTuple):
@@ -80,7 +79,7 @@ class Style(NamedTuple):
 
     @property
     def dasharray(self) -> str:
-        """The dash in SVG, for a line three wide."""
+        """SVG's `stroke-dasharray`, for a line of width 3."""
         return {"dashed": "9 4", "dotted": "3 3", "dashdot": "9 3 3 3"}.get(self.dash, "none")
 
 
@@ -107,8 +106,8 @@ def styles(arms: Sequence[str]) -> dict[str, Style]:
 
 
 def to_uri(figure: Figure) -> str:
-    """The figure as an image that is part of the page: equal figures give equal text."""
-    # `savefig` would also draw everything once, unseen, to lay the figure out.
+    """The figure as a data URI; equal figures give equal URIs."""
+    # Lays the figure out here: `savefig` would draw everything once more to do so.
     backend_svg.FigureCanvasSVG(figure)
     figure.dpi = 72  # that of every SVG
     figure.get_layout_engine().execute(figure)
@@ -122,10 +121,10 @@ def to_uri(figure: Figure) -> str:
 def learning_curves(
     frame: pd.DataFrame, looks: Mapping[str, Style], random: float | None = None
 ) -> Figure:
-    """Scores of evaluations over agent steps, of runs of one game under equal conditions.
+    """Evaluation scores over agent steps, for runs of one game under equal conditions.
 
-    Unfinished runs are drawn, and take no part in a mean. `random`, the published score of random
-    play, is a level.
+    Unfinished runs are drawn, but no mean includes them. A horizontal line shows `random`, the
+    published score of random play.
     """
     figure, axes = _panel("agent steps", "score")
     for arm, of_arm in frame.groupby("arm", sort=False):
@@ -178,18 +177,18 @@ def efficiency(
 
 
 def describe(frame: pd.DataFrame) -> str:
-    """How many seeds of each arm are drawn, and which of them are no whole run."""
+    """How many seeds of each arm are drawn, and how many of them are unfinished or diverged."""
     return "; ".join(f"{arm}, {_count(seeds)}" for arm, seeds in frame.groupby("arm", sort=False))
 
 
 def measures(points: pd.DataFrame, looks: Mapping[str, Style]) -> Iterator[tuple[str, Figure]]:
-    """Titles and figures of what one game's runs of one pool measured beside their scores.
+    """Titles and figures of measures other than scores, for one game's runs of one pool.
 
     A line is the mean over the runs of an arm that have the measure, at the steps that all of them
     recorded. A panel without lines is left out.
     """
     points = points.dropna(axis="columns", how="all")
-    # [(agent_steps, run), measure]; evaluations have other measures than metrics of the same step
+    # [(agent_steps, run), measure]; evaluations and metrics of a step share a row, but no measure
     tables = {
         arm: of_arm.drop(columns="arm").groupby(["agent_steps", "run"]).last()
         for arm, of_arm in points.groupby("arm", sort=False)
@@ -226,7 +225,7 @@ def _of_runs(values: pd.Series) -> pd.DataFrame:
 
 
 def _draw_arm(axes: Axes, frame: pd.DataFrame, style: Style) -> None:
-    """Every seed as a thin line; of two finished seeds the mean, of three an interval too.
+    """Draws each seed thin, and the mean of 2 or more finished ones, with an interval from 3 on.
 
     Means and intervals are taken at the steps at which all finished seeds have an evaluation. A
     single seed has hollow points. Seeds of pre-registered lists have no interval here: those are
@@ -279,7 +278,7 @@ def _iqm_by_step(scores: statistics.Scores) -> np.ndarray:
 
 
 def _count(frame: pd.DataFrame) -> str:
-    """How many seeds, and which of them are no whole run."""
+    """How many seeds there are, and how many of them are unfinished or diverged."""
     words = [f"seed {frame.seed.iloc[0]} alone" if len(frame) == 1 else f"{len(frame)} seeds"]
     counts = {"unfinished": frame.score.isna().sum(), "diverged": frame.diverged.sum()}
     return ", ".join(words + [f"{count} {name}" for name, count in counts.items() if count])

@@ -1,7 +1,7 @@
 """Functions of one run as functions of the R runs of a fleet.
 
-By `map` a program calls the function for one run after the other, by `vmap` XLA batches it. On a
-CPU, the bits of a run by `map` do not depend on R.
+`map` calls the function for one run after the other; `vmap` batches it. With `map` on a CPU, the
+bits of a run do not depend on R.
 """
 
 from collections.abc import Callable
@@ -22,11 +22,11 @@ class Form(NamedTuple):
     Attributes:
       shared: positions of arguments without a run axis.
       in_place: position of the argument that the first of two results replaces.
-      reads_frames: whether the arguments may hold references to frames. The frames of all runs
-        then follow as the last argument, or None.
-      halves: `Agent.halves`, if the function is `Agent.update`. A CPU calls the second one for all
-        runs at once, which replaces their states in place. A loop over runs copies the state of
-        each run out of the fleet's arrays and back.
+      reads_frames: whether the arguments may hold references to frames. If so, a last argument
+        holds the frames of all runs, or None.
+      halves: `Agent.halves`, if the function is `Agent.update`. On a CPU, one call of the second
+        half replaces the states of all runs in place. A loop over runs would copy each state out of
+        the fleet's arrays and back.
     """
 
     shared: tuple[int, ...] = ()
@@ -64,7 +64,7 @@ def over_runs(
                 return function(*resolve_references(run_arguments, run_frames[None], 0))
 
             return jax.vmap(with_frames, in_axes=(0, *axes))(frames, *arguments)
-        # Only on the CPU, the bits of a run must not depend on the number of runs.
+        # Only the CPU promises that a run's bits do not depend on the number of runs.
         number = runs_here if mesh.devices.flat[0].platform == "cpu" else None
         if form.halves is None or number is None or not _rounds_as_alone(arguments[form.in_place]):
             return _one_after_the_other(function, form, number, arguments, frames)
@@ -91,7 +91,7 @@ def over_runs(
 
 
 def _rounds_as_alone(state):
-    """Whether the second of `Agent.halves` rounds for any number of runs at once as for one.
+    """Whether the second of `Agent.halves` rounds a run equally for every number of runs.
 
     Our kernel of Adam does. Sums of products that XLA compiles do not: optax's Adam, and the moving
     averages in states of tasks.
@@ -111,8 +111,8 @@ def for_all_at_once(second, state, computed):
     return new._replace(updates=jnp.broadcast_to(new.updates, state.updates.shape)), result
 
 
-# Disables the XLA pass that would move code that depends only on the batch out of an update's inner
-# loop. Code outside that loop is compiled differently for different R.
+# Disables an XLA pass. It would move code out of an update's inner loop if the code depends only on
+# the batch. XLA compiles code outside that loop differently for different R.
 LOOP_OPTIONS = {"xla_disable_hlo_passes": "while-loop-invariant-code-motion"}
 
 
@@ -124,7 +124,7 @@ def _one_after_the_other(function, form, runs_here, arguments, frames):
     """
 
     in_place = form.in_place
-    # With `jit`, the function is traced once for its shapes and its results.
+    # With `jit`, one trace serves both uses of the function below: its shapes and its results.
     function = jax.jit(function, inline=True)
 
     def row(tree, i):

@@ -51,8 +51,8 @@ class Request(NamedTuple):
       first_episode: number of the first game, see `evaluation.evaluate`.
       film: whether to film the first game of each run.
       nulls: whether to play without learning, too, see `nulls`.
-      output: where results go; None means `runs/evaluate-<name>-<step>`. The name is that of the
-        work directory or, for final parameters, preset, game and seed.
+      output: where results go; None means `runs/evaluate-<name>-<step>`. `<name>` is the work
+        directory's name or, for final parameters, `<preset>-<game>-<seed>`.
     """
 
     workdir: pathlib.Path
@@ -133,7 +133,7 @@ def score(request: Request, say: Say = words.say) -> list[RunPaths]:
         },
         **manifest.circumstances(),
     }
-    if request.film:  # before any scores: if it fails, the same command can be repeated
+    if request.film:  # before the scores: if filming fails, the same command can run again
         for paths, film in zip(outputs, result.films, strict=True):
             video.write_video(paths.directory / VIDEO, film)
     for r, (row, paths) in enumerate(zip(rows, outputs, strict=True)):
@@ -206,7 +206,7 @@ def _plan_of(found: Trained, backend: str) -> Plan:
 
 
 def _select(found: Trained, request: Request) -> list[int]:
-    """Places of the chosen runs in the list of runs of the work directory."""
+    """Indices of the chosen runs in `found.runs`."""
     for flag, wanted, there in (
         ("games", request.games, list(dict.fromkeys(run.game for run in found.runs))),
         ("seeds", request.seeds, list(dict.fromkeys(run.seed for run in found.runs))),

@@ -123,7 +123,7 @@ def make_parts(
 
 
 def observation_format(config: SacConfig, spec: EnvironmentSpec) -> ObservationFormat:
-    """Whole frames everywhere, because every observation is cropped.
+    """Keeps whole frames in replay and batches, because updates crop every observation.
 
     Raises:
       Incompatible: the environment's frames do not fit the configuration.
@@ -263,12 +263,12 @@ def critic_loss(
     Args:
       params: of the critic, and of the tasks by name; the gradient is with respect to these.
       parts: of the agent.
-      run: actions and constants of the run.
+      run: number of actions and the tasks' constants.
       state: actor, temperature, targets, and the tasks' states.
       batch: B transitions, cropped.
       sampled: the same transitions as the replay returned them.
-      next_key: of the actions after the transitions.
-      tasks_key: of the tasks.
+      next_key: random key for the actions at the next observations.
+      tasks_key: random key for the tasks.
 
     Returns:
       The loss `[]`; then, without a gradient, the loss of each transition for the priorities `[B]`,
@@ -321,10 +321,10 @@ def actor_loss(
     Args:
       parts: of the agent.
       params: of the actor, and the log temperature `[]`; the gradient is with respect to these.
-      critic: judges the actions.
-      run: actions of the run.
+      critic: parameters of the critic; they get no gradient.
+      run: number of actions of the run.
       encoded: psi `[B, d]` and features `[B, F]` of the observations.
-      key: of the actions.
+      key: random key for the actions.
     """
     actor_params, log_temperature = params
     psi, features = encoded
@@ -367,7 +367,7 @@ def crop(config: SacConfig, key: chex.PRNGKey, observation: jax.Array) -> jax.Ar
 
 
 def crop_batch(config: SacConfig, batch: types.Batch, key: chex.PRNGKey) -> types.Batch:
-    """Crops every observation of a batch, each at another place."""
+    """Crops every observation of a batch; random crops are independent."""
     keys = jax.random.split(key, 5)
     t = batch.transitions._replace(
         observation=crop(config, keys[0], batch.transitions.observation),

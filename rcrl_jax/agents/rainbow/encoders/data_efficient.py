@@ -32,7 +32,7 @@ class DataEfficientEncoder(Encoder):
 
     @nn.compact
     def encode_each(self, observations: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        """Maps several batches of patches; an accelerator encodes them in one product a layer."""
+        """Maps several batches of patches; an accelerator uses one product per layer for all."""
         for observation in observations:
             chex.assert_shape(observation, (None, CELLS, None, PATCH**2))
             chex.assert_type(observation, jnp.uint8)
@@ -91,12 +91,12 @@ def _products_forward(observations, w1, b1, w2, b2):
     weights = jnp.concatenate([w1, high[None], (bias - high)[None]])
     weights = jnp.pad(weights, ((0, pixels.shape[-1] - len(weights)), (0, 0)))
     # The barrier keeps the pixels as bytes in memory; each product converts them as it loads them.
-    # Without it, XLA would also merge products of two calls with equal weights, and write floats.
+    # Without it, XLA merges products of two calls with equal weights, and stores pixels as floats.
     pixels, weights, w2 = jax.lax.optimization_barrier((pixels, weights, w2))
     first = pixels.astype(jnp.float32) @ weights
     if precision.is_tf32():
-        # float16 has the bits of mantissa to which the second product rounds anyway, so half the
-        # memory loses nothing but numbers below 6e-5.
+        # The second product rounds to 10 bits of mantissa (TF32), which float16 has. So float16
+        # halves the memory, and loses only numbers below 6e-5.
         first = first.astype(jnp.float16)
     second = _rows_of_cells(nn.relu(first)).astype(jnp.float32) @ w2 + b2[None]
     ends = np.cumsum([len(x) for x in observations])[:-1]
@@ -105,10 +105,11 @@ def _products_forward(observations, w1, b1, w2, b2):
 
 
 def _signed_rows(observations) -> jax.Array:
-    """All patches `[n * 225, 112] int8`: 100 pixels minus 128, two ones, zeros to full 16 bytes.
+    """All patches `[n * 225, 112] int8`: 100 pixels minus 128, two ones, zeros to a multiple of 16.
 
     XLA's products for GPUs convert signed bytes as they load them, but not unsigned ones. The
-    ones make the bias a row of the weights, in the gradient as well.
+    ones multiply two rows of the weights that hold the bias. So one product also gives the bias's
+    gradient.
     """
     width = observations[0].shape[2] * PATCH**2
     padded = -(-(width + 2) // 16) * 16
@@ -131,7 +132,7 @@ def _products_backward(saved, gradients):
     gradient = jnp.where(second > 0, gradient, 0.0)
     inner = (gradient @ (_SCALE * w2.T)).astype(first.dtype)
     inner = jnp.where(_rows_of_cells(first) > 0, inner, 0)
-    # In parts, so that their products run in parallel.
+    # Splits the rows, so that the products of the parts run in parallel.
     part = math.gcd(len(pixels), _PART)
     parts = [x.reshape(-1, part, x.shape[-1]) for x in (pixels, inner.reshape(first.shape))]
     products = jnp.einsum("nip,nio->npo", *(x.astype(jnp.float32) for x in parts)).sum(axis=0)
@@ -148,7 +149,7 @@ def _products_backward(saved, gradients):
 
 _MIDDLE = 128
 _PART = 800  # most patches in a part
-_SCALE = 1024.0  # of the first layer's gradient, which is small for float16
+_SCALE = 1024.0  # of the first layer's gradient, which is too small for float16
 
 
 _products.defvjp(_products_forward, _products_backward)
