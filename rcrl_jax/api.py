@@ -1,9 +1,9 @@
-"""The front door: training from Python; `trained.py` is what a training has left on the disk.
+"""The front door: training from Python; `trained.py` reads what a training has left on the disk.
 
     run = train("minatar_rcrl", game="Breakout", seeds=range(4), workdir="runs/first")
-    run.scores()                                   # columns, one row a run
-    pandas.DataFrame(run.curves())                 # one row an evaluation of a run
-    run.evaluate(episodes=10)                      # one row a game that is played now
+    run.scores()                                   # columns, one row per run
+    pandas.DataFrame(run.curves())                 # one row per evaluation of a run
+    run.evaluate(episodes=10)                      # plays now; one row per episode
     player = run.player(seed=0)
     player.act(frames), player.embed(frames, action)
 
@@ -75,7 +75,7 @@ def train(
     Args:
       preset: its name; `docs/contents.md` describes each.
       game: a game or task, or several.
-      environment: instead of `game`, a game of one's own: `gymnasium:CartPole-v1`, or
+      environment: instead of `game`, your own environment: `gymnasium:CartPole-v1`, or
         `mymodule:make` for a function that returns it; see `envs/gymnasium_games.py`.
       seeds: of each game.
       steps: agent steps of a run; by default those of the benchmark.
@@ -84,7 +84,7 @@ def train(
       settings: fields of the configuration by name, those of groups with dotted names:
         `{"return_contrast.batch_size": 32}`.
       backend: the simulator; by default the benchmark's first.
-      film: whether to film the first game of the final evaluation.
+      film: whether to film the first episode of the final evaluation.
       nulls: whether to play these games without learning, too, and to report the gain.
       batching: 'map', 'vmap' or 'auto'; see `Fleet`.
       devices: how many devices share the runs; by default all, at most one for each run.
@@ -154,7 +154,9 @@ def train(
 
 
 def load(directory: str | os.PathLike) -> Run:
-    """The runs of a work directory, or one run that keeps its final parameters; needs no emulator.
+    """The runs of a work directory, or of a directory of one run with its final parameters.
+
+    Needs no emulator.
 
     Raises:
       Unusable: the directory holds no run.
@@ -164,7 +166,7 @@ def load(directory: str | os.PathLike) -> Run:
 
 
 def scores(*directories: str | os.PathLike, steps: int | None = None) -> Columns:
-    """The final scores of all finished runs below some directories, a row a run.
+    """The final scores of all finished runs below some directories, one row per run.
 
     Needs the extra `tables`.
 
@@ -188,7 +190,8 @@ def score_matrices(
 ) -> dict[str, np.ndarray]:
     """The scores of `scores` by arm, `[runs, games]`, as the library rliable takes them.
 
-    Games are those that all arms have, in the paper's order; a row is a seed that has all of these.
+    Columns are the games that all arms have, in the paper's order. Rows are the seeds that have all
+    these games.
     """
     found = _finished(directories, steps)
     from rcrl_jax.tables import runs  # after the check that it can be imported
@@ -241,7 +244,7 @@ def make_plan(
       eval_episodes: episodes of the final evaluation.
       backend: the simulator.
       workdir: where everything is written.
-      film: whether to film a game.
+      film: whether to film an episode.
       batching: how the fleet computes.
       devices: number of devices that share the runs.
       frame_store: where frames are kept.
@@ -362,7 +365,7 @@ def _benchmark_of(preset: str, games: Sequence[str]) -> Environment:
 
 @functools.cache  # later calls return the first answer, since the first training starts JAX
 def _prepare_memory(large_blocks: bool) -> bool:
-    """Sets up the host's memory; returns whether JAX was used before: then it is too late."""
+    """Sets up the host's memory; returns True if it is too late, because JAX was used before."""
     is_late = host_memory.is_late()
     host_memory.keep_freed_memory(large_blocks=large_blocks)
     return is_late
@@ -386,7 +389,9 @@ def _checked_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
 
 
 def _devices_of(runs: int, wanted: int | None) -> int:
-    """The fewest devices with as few runs on each: further devices would compute copies.
+    """The fewest devices that keep the number of runs on each as small as possible.
+
+    Further devices would only compute copies.
 
     Raises:
       ValueError: JAX finds fewer.

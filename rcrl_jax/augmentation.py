@@ -45,7 +45,7 @@ def random_shift(key: chex.PRNGKey, stacks: jax.Array, kind: str) -> jax.Array:
 
 
 def _offsets(keys: chex.PRNGKey, number: int) -> list[jax.Array]:
-    """First rows and first columns `[N]` below `number`, each item's by its own key."""
+    """First rows and first columns `[N]` below `number`; each item draws with its own key."""
     draw = jax.vmap(lambda key: jax.random.randint(key, (), 0, number))
     return [draw(k) for k in jax.vmap(jax.random.split, out_axes=1)(keys)]
 
@@ -91,8 +91,8 @@ def _crop_by_slices(observation, row, column, *, size):
 def _crop_by_products(observation, row, column, *, size):
     """Selects rows, then columns, by products with matrices of zeros and ones.
 
-    A TPU slices each image at its own place in a loop over the batch. Bytes are exact in bfloat16,
-    and each sum has one term that is not zero.
+    On a TPU, slices at different places would be a loop over the batch. The products are exact:
+    bytes are exact in bfloat16, and each sum has one term that is not zero.
     """
     n, frame_stack, height, width, channels = observation.shape
     rows = row[:, None] + jnp.arange(size)[None]  # [N, size]

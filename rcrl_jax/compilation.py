@@ -39,8 +39,9 @@ def folder(parent: pathlib.Path) -> pathlib.Path:
 def keep_programs() -> None:
     """Keeps what JAX compiles from now on, unless the environment names another folder.
 
-    Beyond a gibibyte, the least recently used programs are deleted. JAX's variables go first:
-    `JAX_ENABLE_COMPILATION_CACHE=false` keeps nothing, `JAX_COMPILATION_CACHE_DIR` names a folder.
+    Beyond a gibibyte, the least recently used programs are deleted. JAX's variables take
+    precedence: `JAX_ENABLE_COMPILATION_CACHE=false` keeps nothing, `JAX_COMPILATION_CACHE_DIR`
+    names a folder.
     """
     import jax  # late: tests call `folder` before JAX reads the environment
 

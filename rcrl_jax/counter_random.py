@@ -18,13 +18,13 @@ def mix(x: np.ndarray) -> np.ndarray:
 
 
 def uniform(seeds: np.ndarray, stream: int, counters: np.ndarray, size: int) -> np.ndarray:
-    """Uniform numbers in [0, 1), one independent row a run.
+    """Uniform numbers in [0, 1), one independent row per run.
 
     Args:
-      seeds: `[R]` integers, one a run.
+      seeds: `[R]` integers, one per run.
       stream: separates draws of one counter that serve different purposes; at least 0.
       counters: `[R]` integers, the number of the draw; equal counters give equal numbers.
-      size: numbers a run.
+      size: numbers per run.
 
     Returns:
       `[R, size] float64`.

@@ -1,4 +1,4 @@
-"""Files that survive what happens to a program: atomic replacement, checked reading, locks."""
+"""Files that survive a killed program: atomic replacement, checked reading, locks."""
 
 import contextlib
 import errno
@@ -140,7 +140,7 @@ def naming(path: str | os.PathLike) -> Iterator[None]:
 
 
 def open_regular(path: str | os.PathLike, flags: int = os.O_RDONLY) -> int:
-    """Opens a regular file alone: a pipe would block for ever, a device may never end.
+    """Opens a file only if it is regular: a pipe would block for ever, a device may never end.
 
     Args:
         path: the file, or a link to it.
@@ -209,8 +209,8 @@ def locked(
         name: of the lock's file in it.
 
     Yields:
-        A function to call before the directory is written. It raises InUse if another program has
-        deleted or replaced the lock, so that a further one may work in the directory.
+        A function to call before the directory is written. It raises InUse if the lock was
+        deleted or replaced, because another program may then work in the directory.
 
     Raises:
         InUse: another process holds the lock; the message names it.

@@ -21,7 +21,7 @@ Array = Any  # a NumPy or a JAX array: the functions below only reshape, slice a
 PATCH = 5  # side and stride of both convolutions [pixels, then cells]
 GRID = 3  # the second convolution's output is GRID x GRID
 CELLS = (GRID * PATCH) ** 2  # 225 outputs of the first convolution that the second reads
-USED = GRID * PATCH * PATCH  # 75 of 84 pixels a side have any influence (see `pack_patches`)
+USED = GRID * PATCH * PATCH  # 75 of 84 pixels per side have any influence (see `pack_patches`)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,9 +59,9 @@ def pack_patches(frames: Array) -> Array:
     """Cuts frames into the 5x5 pixel patches of the first convolution, ordered for the second.
 
     Both convolutions of the data-efficient encoder have stride = kernel = 5 and no padding. So
-    their windows do not overlap, and each convolution is a matrix product over patches. The first
-    makes 16 cells of 84 pixels a side, and the second reads 15 of them: only the top-left 75x75
-    pixels have any influence.
+    their windows do not overlap, and each convolution is a matrix product over patches. Along each
+    side, the first turns 84 pixels into 16 cells, and the second reads 15 of these: only the
+    top-left 75x75 pixels have any influence.
 
         75 rows = I (3) x i (5) x y (5), and likewise 75 columns = J x j x x
         [..., I i y, J j x] -> [..., I J i j, y x]
@@ -175,8 +175,8 @@ def unpack_bits(packed: jax.Array, frame_shape: tuple[int, ...]) -> jax.Array:
 def quantise(frames: jax.Array, key: jax.Array | None, levels: int = 32) -> jax.Array:
     """Reduces pixels to `levels` levels and scales to [-0.5, 0.5), `[...] uint8 -> float32`.
 
-    With a key, a pixel is uniform within its level; without one, it is the middle. SAC+AE and
-    PlaNet take 32 levels, five bits, from Glow.
+    With a key, a pixel is uniform within its level; without one, it is the middle of the level.
+    SAC+AE and PlaNet take 32 levels, five bits, from Glow.
     """
     noise = 0.5 if key is None else jax.random.uniform(key, frames.shape)
     return ((frames // (256 // levels)).astype(jnp.float32) + noise) / levels - 0.5
@@ -189,7 +189,7 @@ def check_frames(
 
     Args:
       frame: of the environment.
-      shape: of a frame that the agent reads; None for a number of channels that may differ.
+      shape: of a frame that the agent reads; None in place of an axis whose size may differ.
       dtype: of such a frame.
 
     Raises:
@@ -211,7 +211,7 @@ class ObservationFormat(NamedTuple):
 
     frame_stack: int  # C, frames in an observation
     stored: FrameLayout  # every other layout is a prefix of this one
-    network: FrameLayout  # what the network reads: in acting, and of state-action pairs
+    network: FrameLayout  # what the network reads in acting and in state-action pairs
     observation: FrameLayout  # of transitions
     next_observation: FrameLayout  # of transitions
     with_actions: bool = False  # whether the observations of pairs are a `types.Context`

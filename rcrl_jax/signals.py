@@ -71,7 +71,7 @@ def stop_signals(*, ends_after_s: float | None = None) -> Iterator[list[int]]:
 
 
 def _handle(number: int, handler: Callable[..., None]) -> object:
-    """Installs a handler and returns the one before; what `nohup` has set stays."""
+    """Installs a handler and returns the one before; under `nohup`, hangups stay ignored."""
     before = signal.getsignal(number)
     if number == signal.SIGHUP and before is signal.SIG_IGN:
         return before

@@ -9,8 +9,8 @@ _OF_A_SHELL = {
     # Notebooks set a backend of matplotlib that may be missing here. Then neither matplotlib nor
     # envpool, which imports it, can be imported. Our figures are files.
     "MPLBACKEND": "agg",
-    # May be set for other programs. Agents compute in 32 bits, optax mixes types, and every update
-    # sends NumPy arrays to the device.
+    # Users may have set these for other programs. Agents compute in 32 bits, optax mixes types, and
+    # every update sends NumPy arrays to the device.
     "JAX_ENABLE_X64": "0",
     "JAX_NUMPY_DTYPE_PROMOTION": "standard",
     "JAX_TRANSFER_GUARD": "allow",

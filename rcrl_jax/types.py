@@ -65,7 +65,8 @@ class TransitionBatch(NamedTuple):
 class SequenceBatch(NamedTuple):
     """Windows of L consecutive frames, for agents that learn from sequences.
 
-    Action and reward led to their frame or followed it; `replay/sequences.py` shows both.
+    A frame comes with the action and reward that led to it, or with those that followed it. The
+    rule of the windows decides which; `replay/sequences.py` shows both.
     """
 
     observation: chex.Array  # [B, L, *frame]
@@ -97,7 +98,7 @@ class LearnerState(NamedTuple):
     opt_state: optax.OptState
     key: jax.Array  # raw uint32 key data, because typed keys do not survive every checkpoint
     updates: jax.Array  # [] int32
-    task_state: dict[str, Params]  # by task name; no gradients train it: a momentum network
+    task_state: dict[str, Params]  # by task name; not trained by gradients, e.g. a momentum network
 
 
 class Comparison(NamedTuple):
@@ -110,8 +111,8 @@ class Comparison(NamedTuple):
 class UpdateResult(NamedTuple):
     """What an update reports."""
 
-    # [B], from which the replay computes priorities. A replay that draws uniformly reads none: SLAC
-    # gives zeros where its model learns alone, SimPLe ones.
+    # [B], from which the replay computes priorities. A uniform replay does not read it: SLAC
+    # gives zeros while only its model learns, and SimPLe gives ones.
     transition_loss: jax.Array
     metrics: dict[str, jax.Array]  # scalars, by the name they are logged under
 
@@ -120,7 +121,7 @@ class Update(NamedTuple):
     """An update of a fleet and the indices of what it learned from."""
 
     index: np.ndarray  # [R, B] int64
-    result: UpdateResult  # leading axis R' (see `Fleet`); on the devices, maybe being computed
+    result: UpdateResult  # leading axis R' (see `Fleet`); on the devices, maybe not computed yet
     positive_is_anchor: np.ndarray  # [R], share of positives that are their own anchor
 
 

@@ -51,7 +51,7 @@ class Schedule(NamedTuple):
         return self.first_updates if step == self.first_step else self.updates
 
     def kind(self, step: int, made: int) -> int:
-        """The number of the kind of the next update at `step`, when `made` have been made."""
+        """The kind, as a number, of the next update at `step`, when `made` have been made."""
         del step, made
         return 0
 
@@ -115,9 +115,9 @@ class Agent:
       init_memory: `N -> memory`, the memory at the start of an episode: a pytree of arrays
         `[N, ...]` that `act` carries from step to step in N environments; empty for agents that act
         on the observation alone.
-      halves: two functions that make an update, if there are two: `(run, state, batch) ->
-        computed`, which reads no state of an optimizer, and `(state, computed) -> (state,
-        UpdateResult)`, whose floats come from an optimizer and from the states of tasks alone.
+      halves: two functions that together make an update, or None. The first, `(run, state, batch)
+        -> computed`, reads no state of an optimizer. The second, `(state, computed) -> (state,
+        UpdateResult)`, computes floats only in an optimizer and for the states of tasks.
     """
 
     init: Callable[..., types.LearnerState]
@@ -144,7 +144,7 @@ class Agent:
 
 
 def begin_with(params: types.Params, initial: Mapping[str, jax.Array] | None) -> types.Params:
-    """Agent parameters of which `initial` replaces some or all; their targets are made from these.
+    """Replaces some or all agent parameters by `initial`; targets are made from the result.
 
     Args:
       params: as they are drawn.
@@ -159,7 +159,7 @@ def begin_with(params: types.Params, initial: Mapping[str, jax.Array] | None) ->
 
 
 def is_of_encoder(name: str) -> bool:
-    """Whether parameters of this path are of an agent's encoder: a module of one of these names."""
+    """Whether the path of parameters names an encoder's module: 'encoder' or 'convolutions'."""
     return not {"encoder", "convolutions"}.isdisjoint(name.split("/"))
 
 
@@ -216,12 +216,12 @@ def bind(
     update: Callable,
     embed: Callable,
 ) -> dict[str, Callable]:
-    """The functions of `Agent` but `init_memory`, from those of a module.
+    """The functions of `Agent`, except `init_memory` and `halves`, from those of a module.
 
     Args:
       parts: first argument of each function.
       tasks: of the agent.
-      init: the functions, as `Agent` describes them after `parts`.
+      init: takes `parts`, then the arguments that `Agent` describes.
       act: likewise.
       update: likewise.
       embed: likewise.

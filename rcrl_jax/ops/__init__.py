@@ -1,4 +1,4 @@
-"""Operations with one implementation a device: convolutions, products, optimizers, precision.
+"""Operations with one implementation per device: convolutions, products, optimizers, precision.
 
 A kernel runs if it was compiled and the processor supports it (`native.py`). Otherwise the
 alternative after "else" computes the same.

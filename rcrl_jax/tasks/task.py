@@ -68,11 +68,10 @@ class AuxiliaryTask:
       weight: `constants -> scalar`, the weight of the loss; `auxiliary_weight` of the configuration
         multiplies it.
       contrast_rule: how the contrastive samples in `view.batch.contrast` are drawn; None for a task
-        that reads none. All tasks of an agent share the samples, which have times if one task
-        asks for them.
+        that reads none. All tasks of an agent share the samples, so their rules must be equal.
       whole_frames: whether `view.sampled.transitions.observation` must hold whole frames, for
         `AgentParts.augment`. Else it holds what the agent's own losses read.
-      encoded: how many more observations a transition the loss encodes, besides those of the RL
+      encoded: how many more observations per transition the loss encodes, besides those of the RL
         loss and contrastive samples; only used to predict memory.
       images: `(batch, sampled, key) -> tuple of observations [N, *obs]`. The agent encodes the
         images of all tasks at once and passes their psi as `view.psi_of_images`. `batch` and

@@ -163,7 +163,7 @@ def act(
 def gradients(
     parts: Parts, run: types.RunSpec, state: types.LearnerState, batch: types.Batch
 ) -> tuple[types.TrainableParams, types.UpdateResult]:
-    """Gradients of the joint loss of a batch as the replay returned it, and what it found."""
+    """Gradients of the joint loss of a batch as the replay returned it, and the update's result."""
     _, loss_key = jax.random.split(native.wrap_key(state.key))
     found, of_loss = jax.grad(loss, has_aux=True)(state.params, parts, run, state, batch, loss_key)
     return found, types.UpdateResult(*of_loss)
@@ -304,7 +304,7 @@ def exploration_epsilon(config: RainbowConfig, step: jax.Array) -> jax.Array:
 
 
 def shift(formats: ObservationFormat, key: chex.PRNGKey, observation: jax.Array) -> jax.Array:
-    """CURL's shift of sampled observations that hold whole frames, to what the network reads."""
+    """Applies CURL's shift to sampled whole frames; returns what the network reads."""
     stacks = formats.observation.unstack(observation)
     return formats.network.stack(augmentation.random_shift(key, stacks, "crop_pad_crop"))
 

@@ -75,7 +75,7 @@ def replay_settings(config: RainbowConfig, rule: ContrastRule) -> ReplaySettings
 
 
 def evaluation_settings(config: RainbowConfig) -> EvaluationSettings:
-    """Mean weights, a small share of random actions, whole games and raw rewards."""
+    """Mean weights, few random actions, raw rewards; the loss of a life does not end an episode."""
     return EvaluationSettings(
         config.evaluation_period,
         config.periodic_episodes,

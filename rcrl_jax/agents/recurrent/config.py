@@ -13,8 +13,8 @@ from rcrl_jax.config.world_models import WorldModelConfig
 class RecurrentModelConfig(WorldModelConfig):
     """The recurrent state-space model that Dreamer and PlaNet share."""
 
-    cell: ClassVar[str] = "block"  # a field of Dreamer
-    free_nats_of: ClassVar[str] = "step"  # a field of Dreamer
+    cell: ClassVar[str] = "block"  # fixed here, a field in Dreamer's configuration
+    free_nats_of: ClassVar[str] = "step"  # likewise
 
     # Network
     filters: int = setting(

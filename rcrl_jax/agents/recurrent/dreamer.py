@@ -39,7 +39,7 @@ from rcrl_jax.replay.settings import SequenceRule
 from rcrl_jax.tasks import task
 
 _ACTOR_LAYERS, _VALUE_LAYERS, _REWARD_LAYERS = 4, 3, 2
-_LAYERS_KEPT = 30  # outputs that an update keeps of each imagined state, in layers of `head_size`
+_LAYERS_KEPT = 30  # layers of `head_size` whose outputs an update keeps for each imagined state
 
 
 class DreamerParams(NamedTuple):

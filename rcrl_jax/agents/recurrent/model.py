@@ -72,7 +72,7 @@ def make_recurrent_model(
       makers: functions that make the auxiliary tasks, by name.
       activation: of dense layers.
       reward_layers: hidden layers of the reward network.
-      preprocess: of frames `[..., 64, 64, 3]`, with the key of their noise, or None for no noise.
+      preprocess: `(frames [..., 64, 64, 3], key) -> images`; no noise if the key is None.
       reward_scale: weight of the reward's log-likelihood.
 
     Raises:

@@ -17,7 +17,7 @@ class SacConfig(base.AgentConfig):
     """SAC from pixels or from the state vector, with optional auxiliary tasks."""
 
     family: ClassVar[str] = "sac"
-    action_repeat: ClassVar[int] = 0  # takes the task's value; a field of world models
+    action_repeat: ClassVar[int] = 0  # 0: the task's value; world models have a field instead
 
     # Observation
     observation: str = setting(

@@ -246,7 +246,7 @@ class SimpleConfig(AgentConfig):
                 f"got {self.max_episode_steps}"
             )
         shortest = self.frame_stack + self.world.target_frames
-        # Ten elevenths of the frames (`replay/sequences.py`), including one final frame.
+        # Ten elevenths of a round's frames (`replay/sequences.py`), one final frame included.
         if (learned := (self.round_steps + 1) // 11 * 10) < shortest:
             raise ValueError(
                 f"round_steps: the model learns from {learned} frames of a round of "

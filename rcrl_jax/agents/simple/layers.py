@@ -35,7 +35,7 @@ def _gradients(arguments, gradient):
 multiply.defvjp(_keep, _gradients)
 
 dense = functools.partial(nn.Dense, kernel_init=_unit_scaling)
-# Inputs may be uniform; with a bias of zero, outputs would be uniform, too.
+# Standardised frames of one colour are all zeros; a bias of zero would keep them so.
 embed = functools.partial(dense, bias_init=nn.initializers.normal(0.01))
 layer_norm = functools.partial(nn.LayerNorm, epsilon=1e-6, use_fast_variance=False)
 

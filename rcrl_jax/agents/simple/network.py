@@ -32,8 +32,8 @@ _MOST_ACTIONS = 18  # of a game
 class Prediction(NamedTuple):
     """What a world model predicts for the step after each of N frames.
 
-    The logits of pixels are computed where they are read; on a TPU, colour by colour, so that XLA
-    fuses product and reader, and writes no logits to memory.
+    The logits of pixels are computed only where they are read. On a TPU they are computed colour by
+    colour, so that XLA fuses the product with what reads it and writes no logits to memory.
     """
 
     features: jax.Array  # [N, H, W, c], of pixels

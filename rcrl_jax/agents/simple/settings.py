@@ -68,7 +68,7 @@ def replay_settings(config: SimpleConfig) -> ReplaySettings:
     """A replay of all data, and the windows of each kind of update."""
     stack = config.frame_stack
     return ReplaySettings(
-        # For each round: its steps, and final frames of games with 20 steps or more.
+        # For each round: its steps, and the final frames of episodes of 20 steps or more.
         capacity=(config.rounds + 1) * (config.round_steps * 21 // 20 + 1) + stack,
         discount=config.discount,
         batch_size=config.model_batch_size,

@@ -26,7 +26,7 @@ def convolve(
     """A convolution without padding, as one matrix product.
 
     Each block of `stride` x `stride` pixels becomes the channels of one cell. The convolution over
-    cells has stride 1 and k = K / stride taps a side; its k * k shifted inputs are concatenated.
+    cells has stride 1 and k = K / stride taps per side; its k * k shifted inputs are concatenated.
     `jax.vmap` over runs turns the product into a batched product, but would turn a convolution into
     a slow grouped convolution.
 
