@@ -24,7 +24,7 @@ class Screen(NamedTuple):
 
     frame_shape: tuple[int, ...] = (84, 84)  # grey, or with a third axis of 3 colours
     most_noops: int = 30  # n: a game starts after 0 to n - 1 (ale) or 1 to n (envpool) no-ops
-    halved: bool = True  # in colour: whether a pixel is the mean of 2 x 2 of the screen drawn
+    halved: bool = True  # in colour: whether a pixel is the mean of 2 x 2 of the drawn screen
 
     @property
     def is_grey(self) -> bool:

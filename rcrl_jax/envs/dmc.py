@@ -299,7 +299,7 @@ def _wait(connection, timeout_s: float) -> None:
     Raises:
         SimulatorFailed: the worker failed, has ended, or does not answer within `timeout_s`.
     """
-    # In short waits, because a suspension of process and workers uses up only one of them.
+    # In short waits: if this process and its workers are suspended, only one wait times out.
     if not any(connection.poll(timeout_s / _WAITS) for _ in range(_WAITS)):
         raise SimulatorFailed(f"a simulator has not answered for {timeout_s:g} s")
     try:
@@ -324,7 +324,7 @@ def _start(worker: multiprocessing.Process) -> None:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals.STOP_SIGNALS)
     sys.modules["__main__"] = types.ModuleType("__main__")  # without a file to import
     try:
-        worker.start()  # inherits what is blocked
+        worker.start()  # inherits the blocked signals
     finally:
         sys.modules["__main__"] = script
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

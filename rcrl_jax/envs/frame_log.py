@@ -9,7 +9,7 @@ content is all rewards, then the differences of the new frames from the last one
 environments, modulo 256. Differences compress far better than frames. A resumed run renders the
 frames of the last record again, and compares them, and all rewards, with the log.
 
-A resumed run does not play again environments that do not repeat: see `StepLog`.
+Environments that do not repeat are not played again by a resumed run: see `StepLog`.
 """
 
 import os
@@ -223,7 +223,7 @@ class StepLog:
         self._log.append(np.concatenate([_octets(part) for part in parts]))
 
     def read(self) -> Iterator[LoggedStep]:
-        """Yields all steps; the last one, and each before starts, ends all episodes."""
+        """Yields all steps; the last, and each before a record of starts, ends all episodes."""
         newest, step = None, None
         while self._log.unread:
             content = self._log.read()

@@ -42,7 +42,7 @@ IMAGE, BITS, VECTOR = "image", "bits", "vector"
 """How an agent can read the observations of an environment."""
 GRID = 10
 """Side of a frame of bits [cells]; smaller grids are at the top left, padded with zeros."""
-_LARGEST_GRID = 15  # cells a side; more are pixels
+_LARGEST_GRID = 15  # cells a side; larger observations are images
 _MOST_ACTIONS = 255  # a checkpoint holds an action in a byte
 _TRIED_STEPS = 100  # steps of two copies that are compared before training
 _WAY_OF_WRITING = "expected gymnasium:CartPole-v1, or mymodule:make for a function of a module"

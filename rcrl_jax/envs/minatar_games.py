@@ -305,7 +305,7 @@ class SpaceInvaders:
         return over
 
     def _shoot_back(self, rows: np.ndarray) -> None:
-        """In the column nearest to the player, the left one of two, the lowest alien shoots."""
+        """The lowest alien in the column nearest to the player shoots; the left column on a tie."""
         self.alien_shot_timer[rows] = self._ALIEN_COOL_DOWN
         aliens = self.aliens[rows]
         rows, aliens = rows[aliens.any(axis=(1, 2))], aliens[aliens.any(axis=(1, 2))]
@@ -501,7 +501,7 @@ class Seaquest:
         reward = np.where(full, self.oxygen * 10 // self._OXYGEN, 0)
         self.oxygen[renews] = self._OXYGEN
         self.saved[full] = 0
-        self.saved -= renews  # also after a full rescue, as in the canonical package: -1
+        self.saved -= renews  # -1 after a full rescue, as in the canonical package
         ramps = renews & ((self.spawn_speed > 1) | (self.move_speed > 2))
         self.move_speed -= ramps & (self.move_speed > 2) & (self.ramp_index % 2 == 1)
         self.spawn_speed -= ramps & (self.spawn_speed > 1)

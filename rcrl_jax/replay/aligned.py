@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-LINE = 64  # bytes of a cache line; JAX, too, reads an array in place if it starts at one
+LINE = 64  # bytes of a cache line; JAX also needs this alignment to read an array in place
 
 
 def zeros(shape: Sequence[int], dtype: np.typing.DTypeLike) -> np.ndarray:

@@ -15,14 +15,14 @@ from rcrl_jax.replay import aligned, stacks
 
 @flax.struct.dataclass
 class FrameReferences:
-    """Slots of the frames of observations, which an update looks up on the device.
+    """Observations as slots of their frames; an update looks these up on the device.
 
     All references of a batch share one array of frames.
     """
 
     slots: jax.Array  # [R, N, C] int32, newest frame last; [N, C] of one run
     frames: jax.Array | None  # [R', slots, L], flat frames of all runs; None once detached
-    shape: tuple[int, ...] = flax.struct.field(pytree_node=False)  # of the part that is read
+    shape: tuple[int, ...] = flax.struct.field(pytree_node=False)  # of the frame's part read
     stack_axis: int = flax.struct.field(pytree_node=False)
 
     def look_up(self, run: jax.Array | int) -> jax.Array:
@@ -142,7 +142,7 @@ def device_frame_size(layout: FrameLayout) -> int:
 
 
 class DeviceFrameStore:
-    """The same ring in one array of flat frames on the device.
+    """The ring of `HostFrameStore` in one array of flat frames on the device.
 
     The host sends new frames and slots. The update gathers the stacks.
     """

@@ -15,8 +15,8 @@ the settings have `all_final_frames`.
 The stack of an observation is its slot and the slots before, with zeros before the start of the
 episode. The frame stores keep the frames; the ring keeps everything else.
 
-A slot is live until it is overwritten, or a frame that its stack may need. So the `frame_stack - 1`
-slots after the head count as lost.
+A slot is live until it, or a frame that its stack may need, is overwritten. So the
+`frame_stack - 1` slots after the head count as lost.
 
 Indices count all slots that a run has ever written. The index modulo the capacity is the slot.
 """
@@ -95,7 +95,7 @@ class TransitionRing:
             ("segment", np.int32),  # the segment's entry in the table of segments
             ("is_pair", bool),  # False for a final frame
         ]
-        # A window that terminated has the negative of its number of steps.
+        # `steps` is negative if the window terminated.
         window = [("reward", np.float32), ("steps", np.int32)]
         size = num_runs * capacity
         self._slots = aligned.zeros([size], _padded(np.dtype(slot, align=True)))
@@ -225,13 +225,13 @@ class TransitionRing:
         return np.ascontiguousarray(slots["stack"]), np.ascontiguousarray(slots["action"])
 
     def context(self, index: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Actions and existence of the newest `length` frames of the episodes at `index [R, N]`.
+        """Actions that led to the newest `length` frames at `index [R, N]`, and which frames exist.
 
         Only where sequences are drawn. See `types.Context`.
 
         Returns:
           The actions that led to the frames `[R, N, C, *act]`, zero where the ring holds none; and
-          whether the frames exist `[R, N, C] bool`.
+          whether the frames belong to the episode `[R, N, C] bool`.
         """
         back, exists = stack_places(self.age(index).reshape(-1), length)
         at = index[..., None] - back  # [R, N, C]

@@ -36,12 +36,12 @@ from rcrl_jax.replay.settings import SequenceRule
 
 _STARTS = 1 << 21  # stream of random numbers; redraws take the streams that follow
 _MOST_DRAWS = 10_000
-_PARTS, _LEARNED = 11, 10  # of a round, as SimPLe's code has it (tensor2tensor's `gym_env.py`)
+_PARTS, _LEARNED = 11, 10  # SimPLe's code learns from 10 of 11 (tensor2tensor's `gym_env.py`)
 _EPISODES = 1 << 22  # stream of the episodes in which windows start
 
 
 class Sequences(NamedTuple):
-    """What belongs to the frames of windows, without the frames."""
+    """Windows, with slots in place of the frames."""
 
     slots: np.ndarray  # [R, B, L] int64
     action: np.ndarray  # [R, B, L, *act]

@@ -10,7 +10,7 @@ class ContrastRule(NamedTuple):
     """How many contrastive samples an update has, and how they are drawn."""
 
     number: int = 0  # N, anchors of an update; each has one positive and one negative
-    anchors: str = "as_transitions"  # or 'uniform', or 'rl_batch': the transitions themselves
+    anchors: str = "as_transitions"  # like an RL batch; 'uniform'; 'rl_batch', that batch itself
     equal_return_positives: bool = False  # drawn from the whole replay, if 32 draws find one
     excludes_anchor: bool = False  # an anchor is its own positive only if no other pair qualifies
     differs_in_return: bool = False  # negatives differ in return, if 16 draws find one

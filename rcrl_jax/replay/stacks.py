@@ -25,7 +25,7 @@ def gather(stored: np.ndarray, slots: np.ndarray, pieces: int, out: np.ndarray) 
         return
     slots = slots.astype(np.int64, order="C", casting="same_kind", copy=False)
     piece, rest = divmod(out.nbytes, slots.size * pieces)
-    if pieces == 1:  # whole frames lie one after the other, as stacks of one frame do
+    if pieces == 1:  # C whole frames in a row equal C stacks of one frame
         slots = slots[..., None]
     if rest or not 0 < piece * pieces <= stored.shape[1] or slots.shape[-1] > MOST_FRAMES:
         raise ValueError("the sizes of frames, slots and stacks do not fit together")
@@ -34,7 +34,7 @@ def gather(stored: np.ndarray, slots: np.ndarray, pieces: int, out: np.ndarray) 
     if kernel := native.get("stacks"):
         kernel.gather(stored, stored.shape[1], slots, slots.shape[-1], pieces, piece, out)
         return
-    if slots.min() < 0 or slots.max() >= len(stored):  # as in C
+    if slots.min() < 0 or slots.max() >= len(stored):  # `stacks.c` checks this, too
         raise IndexError("slot out of range")
     # Copies the bytes of a piece as one void item: a third less time for 25-byte patches.
     item = np.dtype((np.void, piece))

@@ -1,4 +1,4 @@
-"""Measures how well a return-contrastive agent separates pairs of episodes it has not trained on.
+"""Measures how well a return-contrastive agent separates pairs from episodes not trained on.
 
 Accuracy on training batches says little: a discriminator that only compares actions is right on
 most of them. So pairs come from evaluation games, and the actions of a pair are either equal by

@@ -23,7 +23,7 @@ class Assessor:
         Args:
           session: whose agents play.
           recording: where results go.
-          before_step: called before every step of a game; an exception in it ends the evaluation.
+          before_step: called before every step of an episode; an exception ends the evaluation.
         """
         self._session, self._recording, self._before_step = session, recording, before_step
         # The period is in environment steps.
@@ -61,7 +61,7 @@ class Assessor:
 
     def _assess(self, num_episodes: int, *, film: int) -> evaluation.Evaluation:
         fleet, plan, state = self._session.fleet, self._session.plan, self._session.state
-        # Metrics are checked only once a period, and discrete actions are always finite.
+        # Needed here: metrics are checked only once a period, discrete actions are always finite.
         leaves = jax.tree.leaves(fleet.to_host(state.learner.params))
         if diverged := loop.not_finite(leaves):
             raise loop.NotFinite("a parameter", state.step, diverged)

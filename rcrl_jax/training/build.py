@@ -27,7 +27,7 @@ from rcrl_jax.training.plan import Plan
 def environment_maker(
     config: Config, runs: Sequence[RunId], backend: str, fleet: Sequence[RunId] = ()
 ) -> EnvironmentMaker:
-    """The maker of the environments of some runs: game by game, equally many of each.
+    """The maker of the environments of runs, sorted by game; each game has equally many runs.
 
     Args:
       config: of the runs.

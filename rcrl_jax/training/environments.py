@@ -46,8 +46,8 @@ class Environment(NamedTuple):
         fields_of: (configuration, game) -> defaults of the fields that depend on the game's
             observations.
         repeats: game -> whether equal seeds and actions give the same game.
-        why_not_drawn: game -> if agents read no frames, why people cannot watch the game; empty if
-            they can.
+        why_not_drawn: game -> why people cannot watch it if agents read no frames; empty if they
+            can.
     """
 
     games: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Evaluation: whole games with the evaluation policy, in separate environments."""
+"""Evaluation: whole episodes with the evaluation policy, in separate environments."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -16,25 +16,25 @@ from rcrl_jax.training.fleet import Fleet
 EnvironmentMaker = Callable[[np.ndarray], VectorEnvironment]
 
 # Called after every step with the observations acted on [R * E, C, *frame_shape], the actions
-# [R * E, *act], what followed, and which games the step ended, [R * E] bool. Only the first game of
-# each environment counts.
+# [R * E, *act], what followed, and in which environments the step ended the first episode,
+# [R * E] bool. Later episodes do not count.
 Watcher = Callable[[np.ndarray, np.ndarray, AgentStep, np.ndarray], None]
 
 _TRAINING_SEEDS, _EVALUATION_SEEDS = 0, 1  # keep them apart
 
 
 class Games(NamedTuple):
-    """Which games an evaluation plays, and how."""
+    """Which episodes an evaluation plays, and how."""
 
     make_environment: EnvironmentMaker
     agent_steps: int  # how long the runs have trained
-    numbers: range  # of the games of each run, E consecutive ones
+    numbers: range  # of each run's episodes, E consecutive ones
     policy_name: str = EVALUATION  # as in `Agent.act`
-    film: int = 0  # this many runs, the first ones, keep a film of their first game
+    film: int = 0  # number of runs, the first ones, whose first episode is filmed
 
 
 class Film(NamedTuple):
-    """One game, for people to watch."""
+    """One episode, for people to watch."""
 
     frames: list[np.ndarray]  # T, those that the agent read
     actions: list[np.ndarray]  # T - 1
@@ -43,8 +43,8 @@ class Film(NamedTuple):
     def __iter__(self) -> Iterator[np.ndarray]:
         """Yields the frames to watch.
 
-        If people watch other frames than the agent reads, the game is played again to make them. A
-        long game in colour takes gigabytes, so these frames are not kept.
+        If people watch other frames than the agent reads, the episode is played again to make them.
+        A long episode in colour takes gigabytes, so these frames are not kept.
         """
         if self.shows is None:
             yield from self.frames
@@ -58,10 +58,10 @@ class Film(NamedTuple):
 class Evaluation(NamedTuple):
     """Scores of R runs."""
 
-    returns: np.ndarray  # [R, E] float64, raw return of each game
-    cut: np.ndarray  # [R] int64, games that a limit or a physics error ended
+    returns: np.ndarray  # [R, E] float64, raw return of each episode
+    cut: np.ndarray  # [R] int64, episodes that a limit or a physics error ended
     failed: np.ndarray  # [R] int64, those that a physics error ended
-    films: tuple[Film, ...]  # the first game of each filmed run
+    films: tuple[Film, ...]  # the first episode of each filmed run
 
 
 def training_seeds(seeds: Sequence[int]) -> np.ndarray:
@@ -87,14 +87,14 @@ def evaluate(
     before_step: Callable[[], None] = lambda: None,
     after_step: Watcher = lambda observation, actions, outcome, ended: None,
 ) -> Evaluation:
-    """Plays whole games of every run, ten at a time.
+    """Plays whole episodes of every run, ten at a time.
 
-    Lives do not matter and rewards are raw. A game that is still running at the frame limit counts
+    Lives do not matter and rewards are raw. An episode still running at the frame limit counts
     with its return so far. The result depends only on the parameters, the seeds and `games`.
 
-    The games of an evaluation are numbered; evaluations during training start at game 0. Games are
-    played in groups of `GAMES_AT_ONCE`. So calls that split the numbers at multiples of
-    `GAMES_AT_ONCE` play the same games as one call.
+    The episodes of an evaluation are numbered; evaluations during training start at 0. Episodes
+    are played in groups of `GAMES_AT_ONCE`. So calls that split the numbers at multiples of
+    `GAMES_AT_ONCE` play the same episodes as one call.
 
     Args:
       params: agent parameters, leading axis R.
@@ -105,7 +105,7 @@ def evaluate(
 
     Raises:
       FloatingPointError: an action is not finite.
-      ValueError: the number of the first game is no multiple of `GAMES_AT_ONCE`.
+      ValueError: the number of the first episode is no multiple of `GAMES_AT_ONCE`.
     """
     first, end = games.numbers.start, games.numbers.stop
     if first % GAMES_AT_ONCE:
@@ -129,9 +129,9 @@ def evaluate(
     )
 
 
-# Games of a run that are played at the same time. Another number would change scores, because the
-# random actions of a game depend on its place in the group. With more games, more emulators wait
-# for the longest game.
+# Episodes of a run that are played at the same time. Another number would change scores, because
+# the random actions of an episode depend on its place in the group. With more episodes, more
+# emulators wait for the longest one.
 GAMES_AT_ONCE = 10
 
 
@@ -170,8 +170,8 @@ class _Players(NamedTuple):
     def without(self, done: np.ndarray) -> "_Players":
         """Drops runs `[R] bool` that are done, once they are half of the runs that act.
 
-        So a few long games do not keep a large fleet busy. Each fleet size is compiled once, so the
-        size is only halved, rounded up. If that leaves room, some runs that are done stay.
+        So a few long episodes do not keep a large fleet busy. Each fleet size is compiled once, so
+        the size is only halved, rounded up. If that leaves room, some runs that are done stay.
         """
         done = done[self.rows]
         size = len(done)
@@ -193,12 +193,12 @@ def _play(
     before_step: Callable[[], None],
     after_step: Watcher,
 ) -> Evaluation:
-    """Plays one game in every environment, all at the same time."""
+    """Plays one episode in every environment, all at the same time."""
     games, runs = environment.num_envs, players.fleet.num_runs
     returns = np.full(games, np.nan)
     cut, failed = np.zeros(games, bool), np.zeros(games, bool)
     observation = environment.reset()
-    # Copies: a view would keep the frames of all games in memory.
+    # Copies: a view would keep the frames of all episodes in memory.
     filmed = range(0, games, games // runs)[: played.film]
     films = [Film([observation[game, -1].copy()], [], environment.shows(game)) for game in filmed]
     step = 0
@@ -209,7 +209,7 @@ def _play(
         actions, players = players.act(stacks, *counters, policy_name=played.policy_name)
         actions = actions.reshape(games, *actions.shape[2:])
         outcome = environment.step(actions)
-        first = np.isnan(returns) & outcome.finished  # a game restarts when it is over
+        first = np.isnan(returns) & outcome.finished  # an environment restarts after its episode
         after_step(observation, actions, outcome, first)
         for game, kept in zip(filmed, films, strict=True):
             if np.isnan(returns[game]):

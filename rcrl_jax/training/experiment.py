@@ -30,7 +30,7 @@ from rcrl_jax.training.recording import Recording
 from rcrl_jax.training.session import LoopState, Session
 
 Say = Callable[[str], None]
-_FEW = 2  # up to this many runs are reported one by one; more, in one line a game
+_FEW = 2  # up to this many runs are reported one by one; with more, one line per game
 
 
 class Interrupted(Exception):
@@ -219,7 +219,7 @@ def _open(session: Session) -> "_Saves":
 
 
 def _tracked(plan: Plan, say: Say) -> contextlib.AbstractContextManager[tracking.Publish]:
-    """What sends the records of a plan's runs; sends nothing unless the plan wants it."""
+    """Yields the function that sends records to W&B; it does nothing unless `plan.track`."""
     if plan.track:
         return tracking.tracked(plan.paths, say)
     return contextlib.nullcontext(lambda before: None)
@@ -258,7 +258,7 @@ def _start_or_resume(session: Session, store: CheckpointStore) -> records.Record
         learner = fleet.to_devices(saved.learner)
         session.state = LoopState(saved.step, learner, None, None, None, saved.early_updates)
         return saved.records
-    # As was found when the run began: a rare draw shows itself in one trial, not in another.
+    # As found when the run began: a new trial may miss a rare random event of the environment.
     is_repeated = manifest.repeats_exactly(plan.paths[0])
     if not is_repeated:
         session.frame_log = _open_step_log(plan.workdir / FRAME_LOG, saved)
@@ -406,8 +406,8 @@ class _Saves:
         except loop.NotFinite as stop:
             plan, state = self.session.plan, self.session.state
             kept = plan.workdir / "diverged"
-            # The first saved state is kept. A repetition diverges at the same step, and after the
-            # last step a repetition has no replay to save.
+            # The first saved state is kept. A resumed run diverges at the same step, and after the
+            # last step it has no replay to save.
             if state.step not in kept_steps(kept):
                 with contextlib.closing(CheckpointStore(kept, self.session.say)) as store:
                     store.save(self._snapshot())

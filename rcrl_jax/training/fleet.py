@@ -203,8 +203,8 @@ class Fleet:
     def zeros(self, shape: Sequence[int], dtype: Any) -> jax.Array:
         """A device array `[R', *shape]` of zeros, R' with the copies, sharded like the runs."""
         full = (self.num_runs + self._copies, *shape)
-        # On one device, other arrays have no sharding. With one here, programs would compile twice:
-        # for their first call, and for the arrays that it returns.
+        # On one device, other arrays have no sharding. If this one had, programs would compile
+        # twice: for this array, and for the arrays without sharding that they return.
         sharding = self._sharding if self.num_devices > 1 else None
         return jax.jit(lambda: jnp.zeros(full, dtype), out_shardings=sharding)()
 

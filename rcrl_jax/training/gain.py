@@ -15,9 +15,9 @@ from rcrl_jax.training.progress import Progress
 
 
 def report(plan: Plan, say: Callable[[str], None] = words.say) -> None:
-    """Plays the games of the final evaluation without learning, and says what was gained.
+    """Plays the final evaluation's episodes without learning, and says what was gained.
 
-    Writes `gain.json` and `gain.png` beside the runs of each game and prints one sentence a game.
+    Writes `gain.json` and `gain.png` beside the runs of each game and prints one sentence per game.
 
     Args:
       plan: a finished experiment.

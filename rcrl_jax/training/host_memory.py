@@ -24,8 +24,8 @@ def keep_freed_memory(*, large_blocks: bool) -> None:
     update) and frees them. By default glibc maps such a block anew each time, and the kernel
     zeroes all its pages again. An update then costs 9,800 page faults and 15 ms of kernel time
     besides 22 ms of user time. With this setting it costs at most 400 page faults and 1.2 ms of
-    kernel time (`python -m benchmarks.page_faults`, also with `--nokeep`; commit
-    c0e9065 has it).
+    kernel time (`python -m benchmarks.page_faults`, also with `--nokeep`; the benchmark is
+    in commit c0e9065).
 
     glibc can keep blocks above 64 MB only in the main arena. If an update needs such blocks, all
     threads share that arena. Otherwise each thread has its own, because compilation leaves tens of
@@ -56,5 +56,5 @@ def keep_freed_memory(*, large_blocks: bool) -> None:
     if large_blocks:
         mallopt(_M_ARENA_MAX, 1)
     mallopt(_M_MMAP_THRESHOLD, _LARGEST)
-    mallopt(_M_TRIM_THRESHOLD, -1)  # never; as a size, it is the largest there is
+    mallopt(_M_TRIM_THRESHOLD, -1)  # never: as an unsigned size, -1 is the largest
     mallopt(_M_TOP_PAD, _HEAP)

@@ -32,9 +32,10 @@ class Origin(NamedTuple):
 
 
 def find(source: Source, config: Config, runs: Sequence[RunId]) -> Origin:
-    """Finds the newest agents of a source; its only run starts all runs.
+    """Finds the newest agents of a source.
 
-    Of several runs, each run starts from that of its seed, and of its game if the source has many.
+    If the source has one run, all runs start from it. Otherwise each run starts from the source's
+    run with its seed, and with its game if the source has several games.
 
     Raises:
       Incompatible: there are none, or none for a run, or they are of another family.
@@ -73,7 +74,7 @@ def read(
       like: the fleet's agent parameters, or their shapes; the length of the leading axis is free.
 
     Raises:
-      Incompatible: as of `find`; or they have other shapes, or are not finite.
+      Incompatible: as in `find`; or the parameters have other shapes, or are not finite.
       MemoryError: there is too little memory for them.
     """
     kept, rows = find(source, config, runs)
@@ -114,7 +115,7 @@ def describe(
 
     Args:
       source: whose parameters the run starts from.
-      initial: of `read`; None of a run that is resumed, for which the source need not exist.
+      initial: as `read` returns it; None for a resumed run, whose source need not exist.
       row: of the run in `initial`.
       path: the run's manifest, which then says what it started from.
     """

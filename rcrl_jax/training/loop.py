@@ -53,9 +53,9 @@ class Step(NamedTuple):
 
     state: LoopState  # its learner is consumed by the next step: copy what must last
     outcome: AgentStep | None  # None before the action
-    # The update before the newest one: reading its result does not wait. None if there is none. An
-    # action that follows early updates has None, too, unless the schedule makes all updates before
-    # the action.
+    # The update before the newest one: reading its result does not wait. None if there is none.
+    # Also None at the action after early updates, unless the schedule makes all updates before the
+    # action.
     completed_update: types.Update | None
 
 
@@ -188,7 +188,7 @@ def rebuild(session: Session, actions: np.ndarray) -> np.ndarray:
         actions = actions.astype(np.int32)
     if session.step_log is not None:
         logged = session.step_log.read()
-        # The checksum tells if the log lacks some.
+        # The log may lack steps; the checksum then differs.
         for own_actions, step in zip(actions.swapaxes(0, 1), logged, strict=False):
             _add(session, own_actions, step)
         return begin_episodes(session)

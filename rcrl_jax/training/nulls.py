@@ -1,7 +1,7 @@
-"""Nulls of a score: players that have learned nothing, in the same games.
+"""Nulls of a score: players that have learned nothing, on the same seeds.
 
 `uniform`: uniform actions. `constant`: one action throughout, the one with the best mean over ten
-games. `untrained`: the agent before its first update.
+episodes. `untrained`: the agent before its first update.
 """
 
 import math
@@ -97,26 +97,26 @@ def constant_actions(agent: Agent, valid: int) -> list[np.ndarray]:
 
 
 Play = Callable[[Fleet | Scripted, types.Params | None, int], np.ndarray]
-"""`(who plays, agents' parameters, games E) -> returns [R, E]`, the same games each time."""
+"""`(who plays, agents' parameters, episodes E) -> returns [R, E]`; the same seeds each time."""
 
 
 def count_games(fleet: Fleet, num_games: int) -> int:
-    """How many games of each run `measure` plays."""
+    """How many episodes of each run `measure` plays."""
     return len(_constant_players(fleet)) * min(num_games, GAMES_AT_ONCE) + 3 * num_games
 
 
 def measure(fleet: Fleet, returns: np.ndarray, play_games: Play) -> list[dict[str, Any]]:
-    """Compares the scores of agents with play without learning, in the same games.
+    """Compares the scores of agents with play without learning, on the same episode seeds.
 
     Args:
       fleet: the agents.
-      returns: `[R, E]`, of the agents in the games that `play_games` plays.
-      play_games: plays the games.
+      returns: `[R, E]`, of the agents on the seeds that `play_games` uses.
+      play_games: plays the episodes.
 
     Returns:
       For each run: the mean return of `policy`, `uniform`, `constant` and `untrained`, each with
       its standard error; the constant action; the best null; and the mean difference of `policy`
-      and the best null over games, with its standard error.
+      and the best null over episodes, with its standard error.
     """
     num_games = returns.shape[1]
     tried = _constant_players(fleet)
@@ -143,7 +143,7 @@ def measure(fleet: Fleet, returns: np.ndarray, play_games: Play) -> list[dict[st
 def _compare(returns: Mapping[str, np.ndarray]) -> dict[str, Any]:
     plays = {name: with_error(values) for name, values in returns.items()}
     best = max(PLAYS, key=lambda name: plays[name]["mean"])
-    # A paired difference, because all players play the same games.
+    # A paired difference, because all players play episodes with the same seeds.
     difference = with_error(returns["policy"] - returns[best])
     return {**plays, "best_null": best, "difference": difference}
 

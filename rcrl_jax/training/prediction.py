@@ -63,7 +63,7 @@ def predict_memory(
     """
     runs, agent = fleet.num_runs, fleet.agent
     slots = agent.replay.capacity + 2
-    # Updates are timed on a throw-away state before training.
+    # Counted a second time below: updates are timed on throw-away states before training.
     states = _bytes(jax.eval_shape(fleet.init)) // fleet.num_devices
     device = predict_update_memory(fleet, frame_store) + states
     host = runs * (slots * _BYTES_A_SLOT + _BYTES_A_RUN)

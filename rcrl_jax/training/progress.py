@@ -39,14 +39,14 @@ class Progress(contextlib.AbstractContextManager):
             steps: agent steps of the whole training.
             start: agent steps already done by the checkpoint that training continues from.
             measured_from: agent steps after which rate and time left are measured and shown;
-                earlier steps do not train, or compile.
+                earlier steps make no update or include compilation.
             unit: what is counted instead of steps.
             file: where to show it; standard error if None.
         """
         self._file = file or sys.stderr
         self._unit, self._measured_from = unit, measured_from
         self._last_score = self._updates = ""
-        self._first_update: tuple[int, float] | None = None  # shown at this step: number, seconds
+        self._first_update: tuple[int, float] | None = None  # shown in this step: number, time [s]
         self._is_closed = False
         self._origin = start, time.monotonic()  # of the rate: steps, seconds
         console = _Console(file=self._file)

@@ -41,7 +41,7 @@ class Recording(contextlib.ExitStack):
             for paths, state in zip(plan.paths, states, strict=True)
         ]
         old = [path for recorder in self._recorders for path in recorder.kept_old]
-        if start < plan.total_steps:  # scores of a run whose last checkpoints are gone
+        if start < plan.total_steps:  # moves away scores of a run that lost its last checkpoints
             results = [path for run in plan.paths for path in (run.scores, run.parameters)]
             old += [files.set_aside(path, "old") for path in results if path.exists()]
         if old:
@@ -149,8 +149,8 @@ class Recording(contextlib.ExitStack):
         killed.
 
         Args:
-          result: the games of the agents at this step.
-          unseen: `[R]`, further metrics of the games, value by name.
+          result: the agents' episodes at this step.
+          unseen: `[R]`, further metrics of the episodes, value by name.
         """
         self.restore_deleted()
         for paths, recorder, returns, cut, failed, measured in zip(

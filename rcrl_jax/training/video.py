@@ -70,7 +70,7 @@ def write_video(path: str | os.PathLike, frames: Iterable[np.ndarray]) -> None:
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors,
         )  # fmt: skip
         try:
-            with contextlib.suppress(BrokenPipeError), ffmpeg.stdin:  # it has failed
+            with contextlib.suppress(BrokenPipeError), ffmpeg.stdin:  # ffmpeg has failed
                 for picture in itertools.chain([first], pictures):
                     ffmpeg.stdin.write(np.ascontiguousarray(picture).reshape(-1).data)
         except BaseException:
