@@ -23,7 +23,7 @@ PRESET = "curl"
 LOOKS = (0, 1)
 """Seeds of the runs; each has one run a game and one look. Other seeds have no look yet."""
 LEVEL = 0.005
-"""Of each of the two statistics of a look."""
+"""Level of the test of each of the two statistics of a look."""
 
 
 class Statistics(NamedTuple):

@@ -54,7 +54,7 @@ class Tolerance(NamedTuple):
 # The reference is the CPU in float32. Adam's first step is nearly the gradient's sign, so rounding
 # reverses the step of each parameter whose gradient is smaller than the rounding error.
 TOLERANCES = {
-    # Sums in another order change a number by about 1e-6, a gradient by what cancels in it.
+    # Sums in another order change a number by about 1e-6, a gradient by more if terms cancel.
     "float32": Tolerance(loss=1e-4, gradient=1e-2, step=0.1),
     # Inputs rounded to 10 bits on a CPU change the loss by 1e-6 (rcrl) and 5e-4 (rcrl_sac), the
     # gradient by 2 % and 1 %, the step by 4 % and 14 %.
@@ -325,7 +325,7 @@ def look(runs: int) -> list[str]:
 
 
 def _define_flags() -> None:
-    """Not at import: tests import this module beside others with flags of the same names."""
+    """Not called at import: tests import several modules that define flags of the same names."""
     flags.DEFINE_integer("runs", 4, "runs of the timed fleet", 1, 1000)
 
 

@@ -70,7 +70,7 @@ class SyntheticGames(protocol.VectorEnvironment):
         self._step = 0
 
     def reset(self, mask: np.ndarray | None = None) -> protocol.TimeStep:
-        """See `VectorEnvironment.reset`; games of zero rewards that go on."""
+        """See `VectorEnvironment.reset`; rewards are 0 and no episode ends."""
         del mask
         none = np.zeros(self.num_envs, bool)
         frame, zeros = self._frames[self._step % _FRAMES], np.zeros(self.num_envs, np.float32)
@@ -244,7 +244,7 @@ def measure_fleet(settings, runs: int, cores: Sequence[int], steps: int) -> dict
 
 
 def report(fleets: Sequence[dict[str, Any]]) -> str:
-    """The measurements as a Markdown table; one column a fleet and number of cores."""
+    """The measurements as a Markdown table; one column per fleet and number of cores."""
     columns = [(f["runs"], 1, f["without"], "none") for f in fleets]
     columns += [(f["runs"], n, t, "Atari") for f in fleets for n, t in f["with"].items()]
     rows = {"emulators": [c[3] for c in columns], "cores": [str(c[1]) for c in columns]}
@@ -264,7 +264,7 @@ def report(fleets: Sequence[dict[str, Any]]) -> str:
 
 
 def _define_flags() -> None:
-    """Not at import: tests import this module beside others with flags of the same names."""
+    """Not called at import: tests import several modules that define flags of the same names."""
     flags.DEFINE_list("runs", ["1", "26", "130"], "numbers of runs; from 26 on multiples of 26")
     flags.DEFINE_list(
         "cores", ["1", "2"], "numbers of cores that the emulators share with the loop"

@@ -18,7 +18,7 @@ KINDS = {
     "unseen_auc_equal_action": "one game, equal action",
     "unseen_auc_equal_return": "two games, equal or unequal return",
 }
-"""AUC -> which pairs it is of."""
+"""Name of an AUC -> the pairs that it compares."""
 SEEDS = range(10)
 
 

@@ -188,7 +188,7 @@ def _commit(directory: str) -> str | None:
 
 
 def _define_flags() -> None:
-    """Not at import: tests import this module beside others with flags of the same names."""
+    """Not called at import: tests import several modules that define flags of the same names."""
     flags.DEFINE_string("kaixhin", None, "directory of Kaixhin/Rainbow")
     flags.DEFINE_string("curl_rainbow", None, "directory of curl_rainbow")
     flags.DEFINE_string("curl", None, "directory of MishaLaskin/curl")

@@ -168,8 +168,8 @@ def measure_fleet(plan, memory) -> dict[str, float]:
     run = types.RunSpec(environment.num_valid_actions[0], agent.run_constants(plan.runs[0].game))
     state, batch = jax.tree.map(lambda x: x[0], (learner, prediction.empty_batch(agent, 1, "host")))
     traced = jax.jit(agent.update).trace(run, state, batch)
-    # Lowers the program of another platform, without compiling it: the CPU's program calls our
-    # kernels. An update may depend on the number of earlier updates.
+    # Lowers the program for CUDA, without compiling it: on a CPU, our kernels would hide products.
+    # An update may depend on the number of earlier updates.
     leaves = jax.tree.leaves((run, state, batch))
     place = next(i for i, leaf in enumerate(leaves) if leaf is state.updates)
     text = traced.lower(lowering_platforms=("cuda",)).as_text("hlo")
@@ -185,7 +185,7 @@ def measure_fleet(plan, memory) -> dict[str, float]:
         "loop_ms": loop_ms,  # for world models, the sum of its parts
         "updates_a_step": updates_a_step,
         **milliseconds,
-        "update_cpu_ms": 1e3 * cpu_s,  # of all threads, the least
+        "update_cpu_ms": 1e3 * cpu_s,  # CPU time of all threads, the smallest of the repetitions
         "update_gflop_per_run": flop / 1e9,
         "update_gflop_per_s": runs * flop / milliseconds["update_ms"] / 1e6,
         "host_gib": memory.host / 2**30,

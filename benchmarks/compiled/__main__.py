@@ -201,7 +201,7 @@ def _write(directory: pathlib.Path, device: str, rows: dict[str, Any]) -> None:
 
 
 def _define_flags() -> None:
-    """Not at import: tests import this module beside others with flags of the same names."""
+    """Not called at import: tests import several modules that define flags of the same names."""
     flags.DEFINE_list("devices", None, f"of {', '.join(devices.KINDS)}; 8xv5e: eight of them")
     flags.DEFINE_list("presets", None, "presets; by default rcrl, with --check all")
     flags.DEFINE_list("runs", None, "runs of a fleet; by default 1,26,130, with --check 2")
@@ -250,7 +250,7 @@ def _read_one(text: str) -> tuple[Job, str | None]:
     """What `compile_apart` asks this process for.
 
     Raises:
-        ValueError: something else stands there.
+        ValueError: `text` is no such request.
     """
     try:
         parts, digest = json.loads(text)

@@ -1,8 +1,8 @@
 """Counts what a compiled program does: kernels, bytes that they move, operations of its products.
 
 A loop's body counts as often as it runs. A kernel moves its operands and its results, with two
-exceptions: of an operand from which it only takes slices or gathers rows, what it takes counts; of
-a result that replaces a part of an operand in place, that part.
+exceptions. If it only takes slices or gathers rows of an operand, only these count. If a result
+replaces a part of an operand in place, only that part counts.
 """
 
 import re
@@ -145,7 +145,7 @@ def _scaled(instruction: Instruction, share: float) -> Traffic:
 
 
 def _share_read(instruction: Instruction, number: int, computation: Computation) -> float:
-    """Share of an operand that a kernel that is no fusion reads."""
+    """Share of an operand that a kernel other than a fusion reads."""
     operand = computation.instructions[instruction.operands[number]]
     if number == 0 and instruction.operation in _TAKES:
         return min(instruction.bytes / max(operand.bytes, 1), 1.0)
@@ -197,7 +197,7 @@ def _replaced(
 
 
 def total(kernels: Iterable[Kernel], *, copies: bool) -> Traffic:
-    """Bytes of all launches: of asynchronous copies, or of the others."""
+    """Bytes of all launches: either of asynchronous copies or of all other kernels."""
     own = [k for k in kernels if k.is_copy == copies]
     return Traffic(
         sum(k.times * k.traffic.logical for k in own), sum(k.times * k.traffic.memory for k in own)
@@ -213,7 +213,7 @@ class Product(NamedTuple):
 
     @property
     def flops(self) -> int:
-        """Of all times that it runs."""
+        """FLOP of all times that it runs."""
         return self.times * self.flops_each
 
 

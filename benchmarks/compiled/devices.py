@@ -78,8 +78,8 @@ KINDS = {
     ),
 }  # fmt: skip
 
-# Shape of the smallest slice with so many chips, by their number: two dimensions (v5e, v6e) or
-# three (v5p).
+# Number of chips -> shape of the smallest slice that has them, of which v5e and v6e use two
+# dimensions, v5p three.
 _SLICES = {1: (1, 1, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
 
 
@@ -118,8 +118,8 @@ def environment(kind: Kind) -> dict[str, str]:
         for path in (tools / "bin" / "ptxas", tools / "nvvm" / "libdevice", _plugin()):
             _check(path)
         own = {"XLA_FLAGS": f"--xla_gpu_cuda_data_dir={tools}"}
-    # What is set for this machine's own programs must not change those of other devices; a device
-    # that is here would be used to tune.
+    # Settings for this machine's programs must not change those for other devices, and XLA must not
+    # tune on a device of this machine.
     others = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_", "LIBTPU_"))}
     return {**others, "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", **own}
 

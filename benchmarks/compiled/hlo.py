@@ -301,11 +301,11 @@ def executed(
 ) -> Iterator[tuple[Instruction, Computation, int] | Loop]:
     """Every instruction that runs, with its computation and how many times; and the loops.
 
-    Fusions are not entered: each is one kernel. Of a branch that depends on data the longer one is
+    Fusions are not entered: each is one kernel. If a branch depends on data, the longer one is
     taken. `arguments` are integers that are known, by number of the entry's parameter.
 
     Raises:
-        Unknown: the number of iterations of a loop is.
+        Unknown: a loop's number of iterations is unknown.
     """
     yield from _walk(Scope(parsed, "ENTRY", arguments), 1)
 
@@ -334,7 +334,7 @@ def _branch(scope, instruction, times):
     if match := _BRANCHES.search(instruction.attributes):
         names = [name.strip().lstrip("%") for name in match[1].split(",")]
         operands = instruction.operands[1:]
-    else:  # of a truth value; the operand of the true branch comes first
+    else:  # the condition is a truth value; the true branch's operand comes first
         names = [_of(instruction, "false_computation"), _of(instruction, "true_computation")]
         operands = instruction.operands[:0:-1]
     walks = []

@@ -144,9 +144,9 @@ def full_runs(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _read_host() -> tuple[str, str, dict[int, Mapping[str, float]]] | None:
-    """Of the first file in `results/host`: processor, preset, and by runs the time of a step.
+    """The first file in `results/host`: processor, preset, and number of runs -> times of a step.
 
-    CPU time, with emulators.
+    The times are with emulators, on the largest number of cores.
     """
     path = next(iter(sorted(_HOST.glob("*.json"))), None)
     if path is None:

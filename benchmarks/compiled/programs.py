@@ -178,7 +178,7 @@ PROGRAMS: dict[str, Callable[[ShapedFleet], Any]] = {
 def own_loops(config: presets.Config, program: str) -> list[int]:
     """Lengths of the loops that an agent's arithmetic has: over time, fits, minibatches.
 
-    Those of an update that gradients pass through come twice, forwards and backwards.
+    A loop that gradients pass through is listed twice: it runs forwards and backwards.
     """
     match config, program:
         case DreamerConfig(), "update":  # filter, imagination, lambda returns

@@ -24,9 +24,9 @@ That is its gradients, the frames of its batch and the results of its forward pr
 arrays to tiles.
 """
 PADDED = 0.1
-"""Goal of --check: share of the bytes of the memory that only fill up layouts.
+"""Goal of --check: share of the bytes moved through memory that only pad layouts.
 
-Of the largest kernels those count that pass more than three times the elements' bytes through it.
+Only those of the largest kernels count that move more than three times their elements' bytes.
 """
 _LEAST_PADDED = 64 * 2**20  # bytes; less is no finding
 _SPARE = 4 * 2**20  # of a run, beside the goal: masks, random numbers, indices

@@ -36,5 +36,5 @@ def draw_contrast(
 
 
 def discounted_returns(episode: Episode, discount: float) -> np.ndarray:
-    """`[T]`: discounted sum of the rewards from each step to the end of the game."""
+    """`[T]`: discounted sum of the rewards from each step to the end of the episode."""
     return signal.lfilter([1.0], [1.0, -discount], episode.reward[::-1])[::-1]

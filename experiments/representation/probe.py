@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from rcrl_jax.training import curves
 
-# One hue an arm, repeated in a cycle, dark and light.
+# One hue per arm, repeated in a cycle, dark and light.
 SHADES = (("#00695c", "#80cbc4"), ("#d84315", "#ffab91"), ("#283593", "#9fa8da"),
           ("#6a1b9a", "#ce93d8"), ("#424242", "#bdbdbd"))  # fmt: skip
 

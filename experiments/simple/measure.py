@@ -1,7 +1,7 @@
 """Measures what a trained SimPLe knows of its game: the model on held-out rollouts, the policy.
 
 **Likelihood.** The model reads the C true frames before a rollout, the rollout's actions, and then
-its own most likely frames, as in the game that the policy learns in. So the product of the pixels'
+its own most likely frames, as when the policy learns in the model. So the product of the pixels'
 probabilities over K steps is a distribution over K frames, given start and actions. Predictors
 without dynamics give such a distribution, too: they copy the last true frame, or read a histogram
 that was fitted on other rollouts of the same kind of play.
@@ -30,7 +30,7 @@ LENGTH = 10
 """K, steps of a rollout."""
 HELD_OUT, FITTED = 128, 256
 """Rollouts of a comparison, and others on which the predictors without dynamics are fitted."""
-_STARTS = 200  # rollouts start before this agent step of their game
+_STARTS = 200  # rollouts start before this agent step of their episode
 _AT_ONCE = 16  # rollouts that the model predicts at a time
 
 
@@ -146,7 +146,7 @@ def measure_model(plan: Plan, fleet: Fleet, params: types.Params) -> dict[str, A
 def _gather(
     plan: Plan, player: Fleet | Scripted, params: types.Params, purpose: int, number: int
 ) -> Rollouts:
-    """Rollouts of separate games; `purpose` takes the place of an evaluation's step."""
+    """Rollouts of separate episodes; `purpose` seeds them, as the step seeds an evaluation."""
     seeds = evaluation.evaluation_seeds(plan.seeds, purpose, number)
     environment = AgentEnvironment(
         plan.make_environment(seeds), player.agent.protocol.for_evaluation()

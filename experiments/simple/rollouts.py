@@ -13,7 +13,7 @@ from rcrl_jax.training.nulls import Scripted
 
 
 class Rollouts(NamedTuple):
-    """N rollouts of K steps, each from another game."""
+    """N rollouts of K steps, each from another episode."""
 
     stack: np.ndarray  # [N, C, H, W, 3] uint8, the frames before the rollout
     action: np.ndarray  # [N, K] int32
@@ -29,12 +29,12 @@ def play(
     starts: np.ndarray,
     length: int,
 ) -> Rollouts:
-    """Plays N games with the training policy and keeps a rollout of each.
+    """Plays N episodes with the training policy and keeps a rollout of each.
 
-    Rollouts in which a game ends are dropped.
+    Rollouts in which the episode ends are dropped.
 
     Args:
-      environment: of N games; will be closed.
+      environment: of N parallel episodes; will be closed.
       fleet: of one run.
       params: of the run's agent.
       counters: together with the step, determine the noise of actions.
@@ -61,7 +61,7 @@ def play(
         kept.action[within, place] = actions[within]
         kept.frame[within, place] = step.frame[within]
         kept.reward[within, place] = np.sign(step.reward[within])
-        # A game must not end between the first frame of a stack and the last step.
+        # The episode must not end between the first frame of a stack and the last step.
         is_whole &= ~(step.finished & (starts - stack < t) & (t < starts + length))
         observation = step.observation
     environment.close()

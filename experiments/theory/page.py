@@ -13,11 +13,11 @@ _MARKED = re.compile(r"<!-- measured:(\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def check(path: pathlib.Path, studies: Collection[str]) -> None:
-    """Checks that a page has places for tables of `studies` alone.
+    """Checks that a page has markers, and none for a table that `studies` do not make.
 
     Raises:
       OSError: if the page cannot be read, or its folder not written.
-      ValueError: if it has no markers, or one of no table.
+      ValueError: if it has no markers, or a marker names no table.
     """
     marked = {match[1] for match in _MARKED.finditer(path.read_text(encoding="utf-8"))}
     if not marked:
@@ -66,7 +66,7 @@ def _tables(results: dict) -> dict[str, list[dict]]:
     tables["rare_probe_proof"] = results["rare_probe"]["proof"]
     tables["segment_sampling_sizes"] = results["segment_sampling"]["sizes"]
     errors = {}
-    for row in results["representation"]:  # a row a family instead of a row for each K
+    for row in results["representation"]:  # one row per family, not per K
         own = errors.setdefault(row["family"], {"family": row["family"]})
         own[f"K = {row['bins']}"] = row["worst"]
     for row in results["representation"]:

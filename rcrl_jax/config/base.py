@@ -73,7 +73,7 @@ class AgentConfig:
         )
 
     def first_update(self, action_repeat: int) -> int:
-        """Agent steps before the first update; `action_repeat` environment steps an agent step."""
+        """Agent steps before the first update, of `action_repeat` environment steps each."""
         del action_repeat
         return -(-self.learn_start // self.update_period) * self.update_period
 
@@ -279,7 +279,8 @@ def check_run(
     """
     config.check_game(games, action_repeat)
     first_update = config.first_update(action_repeat)
-    if agent_steps < first_update + (not config.before_action):  # else the last step updates
+    # Agents that learn before they act also update after the last step.
+    if agent_steps < first_update + (not config.before_action):
         raise ValueError(
             f"--steps: {agent_steps} agent steps end before the first update, which comes after "
             f"{first_update}; raise --steps or lower --config.{config.learns_from}"

@@ -13,7 +13,7 @@ class Encoder(NamedTuple):
     psi_size: int  # width of psi(s)
     # 'patches' or whole 'frames' of 84 x 84 pixels, 'bits' of 10 x 10 cells, or 'vectors'
     reads: str
-    bytes_an_image: int  # memory of an update for the gradients [bytes an image]
+    bytes_an_image: int  # memory of an update for the gradients [bytes per image]
     large_blocks: bool  # whether an update on the CPU allocates arrays above 64 MB
     is_small: bool = False  # whether the network computes as in `ops/products.py`
 

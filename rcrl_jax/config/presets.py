@@ -123,7 +123,7 @@ _SMALL = {
     "model_updates": 500,
     "policy_updates": 1,
     "periodic_episodes": 4,
-    # About the same largest step size as in `simple`, reached within the first round.
+    # The step size peaks within the first round, at about the same value as in `simple`.
     "deterministic.learning_rate": 0.5,
     "deterministic.warmup": 1000,
     **{

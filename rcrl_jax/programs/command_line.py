@@ -20,7 +20,7 @@ from rcrl_jax import words
 from rcrl_jax.config import fields, presets
 from rcrl_jax.programs import commands
 
-# `--help` lists the flags of the program's own module. Flags defined here belong to the caller's.
+# `--help` lists the flags of the program's own module. Flags defined here count as the caller's.
 flags.disclaim_key_flags()
 
 USAGE_ERROR = 2
@@ -62,7 +62,7 @@ class _Names(flags.ArgumentParser):
             if text.startswith("(") and text.endswith(")"):
                 text = text[1:-1].strip().removesuffix(",")  # Python's tuple of one name has one
             names = [name.strip(" '\"") for name in text.split(",")]
-            # A slip must leave out neither one task nor all.
+            # A typo must not silently drop one task or all.
             if not all(re.fullmatch(r"[^\s'\"()]+", name) for name in names):
                 raise ValueError("expected names with commas between them, or () for none")
             return tuple(names)
@@ -202,7 +202,7 @@ def parse_seeds(value: Any, where: str = "--seeds") -> tuple[int, ...]:
 
 
 def say_if_one_seed(text: str) -> None:
-    """Says what a lone number given to --seeds means, if it may be meant as how many."""
+    """Says what a lone number given to --seeds means, if it may be meant as a number of seeds."""
     if text.strip().isdecimal() and (number := int(text)) > 1:
         words.say(f"--seeds={number} is seed {number} alone: {number} seeds are --seeds=0:{number}")
 
@@ -277,7 +277,8 @@ def _refusing() -> Iterator[None]:
 def _flags_like(name: str) -> list[str]:
     """The flags that a mistyped name may mean, at most two.
 
-    Of its own group if one is near; else not of another group of fields, if it names one.
+    Similar flags of the same group come first. If the name has a known group, flags of
+    unrelated groups are left out.
     """
     if f"{_FIELD}{name}" in flags.FLAGS:
         return [f"{_FIELD}{name}"]
@@ -287,7 +288,7 @@ def _flags_like(name: str) -> list[str]:
         flag
         for flag, group in groups.items()
         if own not in groups.values() or group.startswith(own) or (group and own.startswith(group))
-        # By the last part and its last word: fields of a group have the other parts in common.
+        # Only the last part and its last word are compared: fields of a group share the rest.
         if difflib.get_close_matches(last, {flag.rpartition(".")[2], re.split("[._]", flag)[-1]})
     ]
     of_group = [flag for flag in near if groups[flag] == own]

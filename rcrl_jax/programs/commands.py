@@ -35,7 +35,7 @@ def run() -> None:
 
 
 def start(module: str) -> None:
-    """Runs a module of this package as `python -m` would; --version needs no package of its own."""
+    """Runs a module of this package as `python -m` would; --version needs no other package."""
     if "--version" in sys.argv[1:]:
         print(rcrl_jax.__version__)
         return

@@ -48,7 +48,7 @@ _RUNS_BEHIND: dict[str, str] = {
 _MINATAR_UNIFORM: dict[str, float] = {
     "Breakout": 0.36, "SpaceInvaders": 4.17, "Asterix": 0.22, "Seaquest": 0.06, "Freeway": 0.46,
 }  # fmt: skip
-"""Mean return of uniform play in 100 games, seeds 0 to 99, minimal actions, sticky 0.1."""
+"""Mean return of uniform play in 100 episodes, seeds 0 to 99, minimal actions, sticky 0.1."""
 
 
 class AtariScore(NamedTuple):
@@ -216,14 +216,14 @@ def comparison(game: str, preset: str, mean_score: float, behind: str) -> str:
 
 
 def fleet_comparison(preset: str, scores: Mapping[str, Sequence[float]]) -> str:
-    """Compares the scores of several runs with published ones, a line a game.
+    """Compares the scores of several runs with published ones, one line per game.
 
     Args:
         preset: of all runs.
         scores: game or task -> the mean raw return of each run's final evaluation.
 
     Returns:
-        A table of several lines, without a newline at its end. A last line says what stands in it.
+        A table of several lines, without a newline at its end. The last line explains its columns.
     """
     head: list[str] = []
     family = family_of(next(iter(scores)), preset)

@@ -150,7 +150,7 @@ def read(path: str | os.PathLike, *, as_written: bool = False) -> dict[str, Any]
 
     Args:
         path: the manifest.
-        as_written: whether to keep the field that is gone, as digests need it.
+        as_written: whether to keep the removed field `_GONE`, as digests need it.
 
     Raises:
         Damaged: it is not a manifest of this program.
@@ -380,8 +380,7 @@ def _version(distribution: str) -> str | None:
 def git_commit() -> str | None:
     """Returns the commit of this source tree, with `-dirty` if it was edited, or None.
 
-    Edits below `results` do not count: a benchmark that writes there is of the same code as the
-    next one.
+    Edits below `results` do not count: a benchmark that writes there does not change the code.
 
     Also None for an installed copy inside another repository, for example in a virtual environment:
     that repository's commit does not describe this code.

@@ -28,7 +28,7 @@ class Counters(NamedTuple):
     Attributes:
         agent_steps: actions chosen.
         env_steps: steps of the environment as the benchmark counts them.
-        frames: frames emulated (Atari: four an agent step) or rendered (DMControl: one).
+        frames: frames emulated (Atari: four per agent step) or rendered (DMControl: one).
     """
 
     agent_steps: int
@@ -40,7 +40,7 @@ class RunRecorder(contextlib.AbstractContextManager):
     """Appends a run's metrics and evaluations to its files as they come in.
 
     Attributes:
-        kept_old: new names of the files of an earlier start that this one does not continue.
+        kept_old: new names of earlier files that this start does not continue.
 
     A resumed run continues the files as if it had never stopped: what was written after the
     checkpoint is dropped, because the resumed run will write it again. For that to be exact, a

@@ -1,6 +1,6 @@
 """Reads what a run has recorded, and checks whether a finished run's files belong together.
 
-metrics.jsonl and evaluations.jsonl have one JSON object a line, appended in training; scores.json
+metrics.jsonl and evaluations.jsonl have one JSON object per line, appended in training; scores.json
 is the result. A recorded run may hold metrics.jsonl.xz in place of metrics.jsonl.
 """
 

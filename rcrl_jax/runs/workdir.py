@@ -23,8 +23,8 @@ class Trained(NamedTuple):
 
     Attributes:
       runs: `[R]`, in their order in the checkpoints.
-      trained_with: for the directory of one run, one run of each other game of its fleet: the
-        shapes of its parameters are those of the fleet's largest action set. Else empty.
+      trained_with: for the directory of one run, one run of each other game of its fleet, because
+        the fleet's largest action set decides the shapes of parameters; else empty.
       manifests: `[R]`.
     """
 

@@ -269,7 +269,7 @@ def judge(claim: Claim, frame: pd.DataFrame) -> Verdict:
     played = [game for game in games(claim) if (pool.game == game).any()]
     first, second = pools.paired_scores(pool, claim.first, claim.second, played, normalised=True)
     counts = [*map(len, first)]
-    # One test a claim: of the presets themselves.
+    # One test per claim: of the presets themselves.
     may_be_judged = not (claim.is_preregistered or changed)
     is_judged = may_be_judged and sum(counts) >= len(games(claim)) * len(claim.seeds)
     evidence = None
@@ -331,7 +331,7 @@ def decide(claim: Claim, evidence: Evidence) -> str:
 
 
 def to_table(judged: Sequence[Verdict]) -> Table:
-    """One row a claim: the estimates with the ends of their intervals; the words stand below."""
+    """One row per claim: the estimates with the ends of their intervals; the words stand below."""
     columns = (
         *("P(better)", "P low", "P high", "IQM diff.", "diff. low", "diff. high"),
         *("rank test p", "games", "pairs"),

@@ -1,6 +1,7 @@
 """The paper's tables as programs: their flags, which runs they show, and their output.
 
-`PAPER` has what `benchmarks.table1`, `table2` and `figure_dmc` differ in; the page shows the same.
+`PAPER` holds what differs between `benchmarks.table1`, `table2` and `figure_dmc`. The HTML page
+shows the same tables.
 """
 
 import functools
@@ -24,7 +25,7 @@ from rcrl_jax.tables import arms, claims, control_figure, pools, runs, scores, t
 from rcrl_jax.tables.claims import Claim, Verdict
 from rcrl_jax.tables.table import Table
 
-# `--help` lists the flags of the program's own module. Flags defined here belong to the caller's.
+# `--help` lists the flags of the program's own module. Flags defined here count as the caller's.
 flags.disclaim_key_flags()
 
 
@@ -35,12 +36,12 @@ class Kind(NamedTuple):
         family: `atari` or `dmc`.
         claims: the paper's claims that belong to it.
         presets: those whose runs it can show.
-        make: makes it of the chosen runs and their budgets; Table 1 also of `others`.
+        make: makes the table from the chosen runs and their budgets; Table 1 also takes `others`.
         draw: a figure of the same runs, up to the largest budget; it can show curves of
             unfinished runs.
         budgets: environment steps, where the table has several.
         within: which runs must have equal conditions, as in `pools.largest`. Systems of DMControl
-            are measured differently, in print as here, so each of these arms has its own.
+            differ in how they are measured, so each of these arms has its own conditions.
     """
 
     family: str

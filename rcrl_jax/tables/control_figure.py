@@ -29,7 +29,7 @@ _OURS = {
     "planet": _PLANET,
 }
 _OTHERS = ("#44aa99", "#332288", "#aa4499", "#117733")
-"""For a second arm of a preset."""
+"""Colours of further arms of a preset."""
 PUBLISHED_CURVES = {
     "SLAC [decoder var 0.1]": ("SLAC", _SLAC, (0, (1, 1))),
     "Dreamer v1 [repo, 100k-bin means]": ("Dreamer (means of bins)", _DREAMER, (0, (6, 2))),

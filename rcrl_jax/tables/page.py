@@ -49,7 +49,7 @@ class Page(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """A figure as an address, its title, and what a reader who cannot see it is told."""
+    """A figure: its title, its image as an address, and its text for readers who cannot see it."""
 
     title: str
     uri: str
@@ -183,7 +183,7 @@ def _blocks(
     frame: pd.DataFrame,
     show: Callable[[pd.DataFrame], tuple[Sequence[Table], Sequence[Panel]]],
 ) -> list[Block]:
-    """A block a pool, with the tables and panels of its runs."""
+    """One block per pool, with the tables and panels of its runs."""
     blocks = []
     for label, of_pool in pool_labels(frame):
         counts = {name: of_pool[name].nunique() for name in ("arm", "game")}

@@ -36,7 +36,7 @@ class Pool(NamedTuple):
 
 
 def of_list(frame: pd.DataFrame, listed: pd.Series) -> Pool:
-    """The set of equal conditions that holds most runs of a list, and also holds runs off the list.
+    """The pool with the most runs of a list; it keeps its runs that are not on the list.
 
     Args:
         frame: any runs of one family.

@@ -15,7 +15,7 @@ from rcrl_jax import files, reference
 from rcrl_jax.programs import command_line
 from rcrl_jax.tables import pools, runs, statistics
 
-# `--help` lists the flags of the program's own module. Flags defined here belong to the caller's.
+# `--help` lists the flags of the program's own module. Flags defined here count as the caller's.
 flags.disclaim_key_flags()
 
 PRESETS = ("rcrl", "erainbow_sa")
@@ -69,7 +69,7 @@ LARGER = Experiment(reference.games(), range(100, 126))
 
 
 def holds_any(frame: pd.DataFrame) -> bool:
-    """Whether a run is on one of the lists, which are judged once, without intervals elsewhere."""
+    """Whether any run is on a list; lists are judged once, and get no intervals elsewhere."""
     return bool((CLAIM.holds(frame) | LARGER.holds(frame)).any())
 
 

@@ -1,4 +1,4 @@
-"""One run as a record: its files, checked against their place; `records` checks the others."""
+"""One run as a record. Checks its files against their place; `records`, against each other."""
 
 import contextlib
 import hashlib

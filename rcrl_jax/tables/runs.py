@@ -47,7 +47,7 @@ class Reading(NamedTuple):
     """What `read` found.
 
     Attributes:
-        frame: one row a run, ordered by family, preset, arm, game (as in the paper) and seed.
+        frame: one row per run, ordered by family, preset, arm, game (as in the paper) and seed.
             Columns are those of `run_files.read_run`, the run's conditions by name
             (`arms.conditions_of`), and `pool`: runs with equal conditions have one number.
         problems: one line for each run or directory that is left out, with what to do.
@@ -90,7 +90,7 @@ def read(*roots: str | os.PathLike, unfinished: bool = False) -> Reading:
 
 
 def evaluations(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row an evaluation: its numbers, and of its run `run` (the index), arm, game and seed.
+    """One row per evaluation: its numbers, and its run's index (`run`), arm, game and seed.
 
     Runs without evaluations have none. Columns that only some evaluations have are NaN elsewhere.
     """
@@ -106,7 +106,7 @@ def evaluations(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def scores(frame: pd.DataFrame) -> pd.DataFrame:
-    """The final scores of finished runs: `arm, game, seed, agent_steps, score`, a row a run."""
+    """The final scores of finished runs: `arm, game, seed, agent_steps, score`, one row per run."""
     finished = frame[frame.score.notna()]
     return finished[["arm", "game", "seed", "agent_steps", "score"]].reset_index(drop=True)
 
@@ -127,7 +127,7 @@ def matrices(frame: pd.DataFrame) -> dict[str, np.ndarray]:
 
 
 def read_measures(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """What runs measured beside their scores: `run, arm, agent_steps` and a column a measure.
+    """What runs measured beside their scores: `run, arm, agent_steps` and one column per measure.
 
     Their evaluations count, and their `metrics.jsonl` if there is one.
 

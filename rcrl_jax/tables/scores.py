@@ -58,8 +58,8 @@ _NO_SIMPLE_NOTE = (
 class _Filled(NamedTuple):
     """A column with its cells.
 
-    The columns among which the best of a row is marked have `contest` in common; a column that does
-    not compete has none. `peer` is the published system that an arm of ours is like.
+    In each row, the best cell among columns of equal `contest` is marked; a column without one does
+    not compete. `peer` is the published system that an arm of ours is like.
     """
 
     column: Column
@@ -279,7 +279,7 @@ def _rows(filled: Sequence[_Filled], labels: Sequence[str]) -> list[Row]:
 def _mark_best(filled: Sequence[_Filled], cells: Sequence[Cell]) -> list[Cell]:
     """The cells with the best one of each contest marked, where there is a choice.
 
-    Where one of them is a single run, none is marked: it says little about its arm.
+    A contest with a cell of a single run has no mark: one run says little about its arm.
     """
     marked = list(cells)
     for contest in {column.contest for column in filled} - {""}:
@@ -351,7 +351,7 @@ def _median_notes(filled: Sequence[_Filled], games: Sequence[str]) -> list[str]:
 
 
 def _incomplete_notes(filled: Sequence[_Filled], games: Sequence[str]) -> list[str]:
-    """For each column but a published one that lacks games: how many it has, and their mean."""
+    """For each unpublished column that lacks games: how many it has, and their mean."""
     notes = []
     theirs = {c.column.name: c for c in filled if c.column.source == "published"}
     for column in filled:

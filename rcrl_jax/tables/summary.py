@@ -51,7 +51,7 @@ class Comparison(NamedTuple):
 
 
 def score_table(frame: pd.DataFrame) -> Table:
-    """Mean, deviation and number of the final scores by arm and game; the longer side goes down.
+    """Mean, deviation and number of the final scores by arm and game; rows are whichever are more.
 
     Args:
         frame: runs of one pool; unfinished ones are counted in a note.
@@ -106,7 +106,7 @@ def compare(frame: pd.DataFrame) -> Comparison | None:
 
 
 def estimates(comparison: Comparison) -> Table:
-    """A row an arm: aggregates of its scores; without a common scale, those of each game."""
+    """One row per arm: aggregates of its scores; without a common scale, those of each game."""
     if comparison.unit is None:
         return _estimates_by_game(comparison)
     rows = []
@@ -123,7 +123,7 @@ def estimates(comparison: Comparison) -> Table:
 
 
 def _estimates_by_game(comparison: Comparison) -> Table:
-    """Two rows a game, of its raw scores; a column an arm."""
+    """Two rows per game, of its raw scores; one column per arm."""
     rows = []
     for i, game in enumerate(comparison.games):
         texts = [

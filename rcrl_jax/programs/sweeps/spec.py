@@ -190,7 +190,7 @@ def make_spec(table: Mapping[str, Any]) -> Spec:
     required = (what, "results", "blocks")
     limits = ("runs_per_fleet", "games_per_fleet")
     optional = ("steps", "eval_episodes", "arms", "config", *limits)
-    if "experiment" in table:  # before keys that are missing: it may be a spec of another program
+    if "experiment" in table:  # first: an unknown program explains missing keys
         _one_of("experiment", table["experiment"], EXPERIMENTS)
     for key in ("presets", "games", "seeds"):
         if key in table:

@@ -137,7 +137,7 @@ def collect(spec: Spec, fleet: FleetPlan, directory: pathlib.Path) -> None:
 
     Raises:
         SweepError: a run is not the fleet's, or not finished, or its copy is not there.
-        InUse: another sweep has collected a run for a minute.
+        InUse: another sweep has held the results' lock for a minute.
         Damaged: a file is not a regular one.
         OSError: a file is missing or cannot be written.
     """
@@ -191,7 +191,7 @@ def _copy(work: RunPaths, target: pathlib.Path, results: pathlib.Path) -> None:
         (partial / path.name).write_bytes(copied[path.name])
         _write_through(partial / path.name)
     os.rename(partial, target)
-    # A deletion must not reach the disk before the rename does, and the directories above it.
+    # The rename and the directories above it must reach the disk before a deletion does.
     for above in target.relative_to(results).parents:
         _write_through(results / above)
     for name, content in copied.items():
