@@ -134,7 +134,7 @@ def test_runs_share_fleets_where_they_can(tmp_path, monkeypatch):
         for seed in (0, 1) for game in ("Pong", "Alien") for preset in ("erainbow", "rcrl")
     ]  # fmt: skip
     assert all(fleet == run for run, fleet in single.items())  # a core each
-    common = ("--games=all", "--seeds=7", "--results=r", "--max_runs_per_fleet=130")
+    common = ("--games=all", "--seeds=7:8", "--results=r", "--max_runs_per_fleet=130")
     games = states("--presets=rcrl,curl", *common, directory=tmp_path)
     assert (len(games), len(set(games.values()))) == (52, 2)
     tasks = states("--experiment=dmc", "--presets=sac_aug", *common, directory=tmp_path)
