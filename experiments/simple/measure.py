@@ -158,12 +158,9 @@ def _gather(
 
 def measure_play(plan: Plan, fleet: Fleet, returns: np.ndarray) -> dict[str, Any]:
     """Compares the returns `[E]` of a finished run's final evaluation; see `nulls.measure`."""
-
-    def play_games(player, params, number):
-        games = evaluation.Games(plan.make_environment, plan.total_steps, range(number))
-        return evaluation.evaluate(params, player, games).returns
-
-    (found,) = nulls.measure(fleet, np.asarray(returns)[None], play_games)
+    games = evaluation.Games(plan.make_environment, plan.total_steps, range(len(returns)))
+    play = nulls.play_of(fleet, games, evaluation.evaluate)
+    (found,) = nulls.measure(fleet, np.asarray(returns)[None], play)
     return found
 
 

@@ -1,5 +1,6 @@
 """What the runs of a game have gained: their scores, compared with play without learning."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -8,8 +9,7 @@ import numpy as np
 from rcrl_jax import files, words
 from rcrl_jax.runs import records
 from rcrl_jax.training import build, curves, evaluation, nulls
-from rcrl_jax.training.fleet import Fleet
-from rcrl_jax.training.nulls import Scripted, with_error
+from rcrl_jax.training.nulls import with_error
 from rcrl_jax.training.plan import Plan
 from rcrl_jax.training.progress import Progress
 
@@ -52,20 +52,13 @@ def _measure(plan: Plan) -> list[dict[str, Any]]:
     returns = np.array([records.read_scores(paths.scores)["returns"] for paths in plan.paths])
     environment, fleet = build.make_fleet(plan)
     environment.close()
-    unrendered = nulls.without_frames(plan.make_environment)
+    games = evaluation.Games(plan.make_environment, plan.total_steps, range(returns.shape[1]))
     number = fleet.num_runs * nulls.count_games(fleet, plan.eval_episodes)
     with Progress(number, unit="episodes") as progress:
-
-        def play(player: Fleet | Scripted, params: Any, number: int) -> np.ndarray:
-            make_environment = plan.make_environment if player is fleet else unrendered
-            return evaluation.evaluate(
-                params,
-                player,
-                evaluation.Games(make_environment, plan.total_steps, range(number)),
-                after_step=lambda *step: progress.advance(int(step[-1].sum())),
-            ).returns
-
-        return nulls.measure(fleet, returns, play)
+        evaluate = functools.partial(
+            evaluation.evaluate, after_step=lambda *step: progress.advance(int(step[-1].sum()))
+        )
+        return nulls.measure(fleet, returns, nulls.play_of(fleet, games, evaluate))
 
 
 def over_seeds(measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

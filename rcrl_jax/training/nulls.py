@@ -13,7 +13,7 @@ import numpy as np
 from rcrl_jax import types
 from rcrl_jax.agents.agent import TRAINING, Agent
 from rcrl_jax.envs.protocol import VectorEnvironment
-from rcrl_jax.training.evaluation import GAMES_AT_ONCE, EnvironmentMaker
+from rcrl_jax.training.evaluation import GAMES_AT_ONCE, EnvironmentMaker, Evaluation, Games
 from rcrl_jax.training.fleet import Fleet
 
 PLAYS = {
@@ -183,6 +183,21 @@ def without_frames(make_environment: EnvironmentMaker) -> EnvironmentMaker:
         return environment
 
     return make
+
+
+def play_of(fleet: Fleet, games: Games, evaluate: Callable[..., Evaluation]) -> Play:
+    """Plays the first episodes of `games` by `evaluate`, called as `evaluation.evaluate`.
+
+    Nothing is filmed, and `Scripted` players see no frames.
+    """
+    seen = games._replace(film=0)
+    unseen = seen._replace(make_environment=without_frames(games.make_environment))
+
+    def play(player: Fleet | Scripted, params: types.Params | None, number: int) -> np.ndarray:
+        played = seen if player is fleet else unseen
+        return evaluate(params, player, played._replace(numbers=games.numbers[:number])).returns
+
+    return play
 
 
 def uniform_player(fleet: Fleet) -> Scripted:

@@ -122,7 +122,6 @@ def _one_after_the_other(function, form, runs_here, arguments, frames):
     If `runs_here` is None, XLA knows the length of the loop, so the host of a GPU need not read a
     condition before each run. Otherwise each call is compiled apart from the code around it.
     """
-
     in_place = form.in_place
     # With `jit`, one trace serves both uses of the function below: its shapes and its results.
     function = jax.jit(function, inline=True)

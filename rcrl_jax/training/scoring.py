@@ -1,6 +1,7 @@
 """Scores and films trained agents; writes to a separate directory."""
 
 import dataclasses
+import functools
 import os
 import pathlib
 import signal
@@ -17,7 +18,6 @@ from rcrl_jax.runs.workdir import Kept, Trained, Unusable
 from rcrl_jax.signals import SAME_STOP_S, stop_signals
 from rcrl_jax.training import build, evaluation, loop, nulls, video
 from rcrl_jax.training.fleet import Fleet
-from rcrl_jax.training.nulls import Scripted
 from rcrl_jax.training.plan import Plan
 from rcrl_jax.training.progress import Progress
 
@@ -311,24 +311,11 @@ def _play(
         if received:
             raise Stopped(received[0])
 
-    def play(player: Fleet | Scripted, params: types.Params, played: evaluation.Games):
-        return evaluation.evaluate(
-            params,
-            player,
-            played,
-            before_step=stop_if_told,
-            after_step=lambda *step: progress.advance(int(step[-1].sum())),
-        )
-
-    unrendered = nulls.without_frames(games.make_environment)
-
-    def play_null(player: Fleet | Scripted, params: types.Params, number: int) -> Any:
-        numbers = range(games.numbers.start, games.numbers.start + number)
-        played = games._replace(numbers=numbers, film=0)
-        if player is not fleet:
-            played = played._replace(make_environment=unrendered)
-        return play(player, params, played).returns
-
+    evaluate = functools.partial(
+        evaluation.evaluate,
+        before_step=stop_if_told,
+        after_step=lambda *step: progress.advance(int(step[-1].sum())),
+    )
     number = len(games.numbers)
     if with_nulls:
         number += nulls.count_games(fleet, number)
@@ -337,7 +324,7 @@ def _play(
         Progress(fleet.num_runs * number, unit="episodes") as progress,
     ):
         try:
-            result = play(fleet, params, games)
+            result = evaluate(params, fleet, games)
         except FloatingPointError:
             raise Unusable(
                 f"an agent has diverged: its action is not finite at step {games.agent_steps}; "
@@ -345,7 +332,8 @@ def _play(
             ) from None
         if not with_nulls:
             return result, [None] * fleet.num_runs
-        return result, nulls.measure(fleet, result.returns, play_null)
+        play = nulls.play_of(fleet, games, evaluate)
+        return result, nulls.measure(fleet, result.returns, play)
 
 
 def _report(paths: RunPaths, described: dict[str, Any]) -> str:
