@@ -453,7 +453,7 @@ def arms_table(frame: pd.DataFrame) -> str:
     lines = [
         markdown.table(head, rows),
         "",
-        f"Freeway takes no part in the tests: always going up has {mean:g} ± {error:g} there.",
+        f"Freeway is in no test: an agent that always goes up scores {mean:g} ± {error:g} there.",
         *_diverged(frame),
     ]
     return "\n".join(lines)

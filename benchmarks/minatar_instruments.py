@@ -1,7 +1,7 @@
 """What the return-contrastive discriminator tells apart on small games: a section of their page.
 
-`rcrl_jax/return_contrast/instruments.py` measured it at every evaluation, on games that the agent
-has not trained on. The numbers stand in the runs' `evaluations.jsonl`.
+`rcrl_jax/return_contrast/instruments.py` measured it at every evaluation, on episodes that the
+agent has not trained on. The numbers stand in the runs' `evaluations.jsonl`.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from rcrl_jax.runs import records
 from rcrl_jax.training.nulls import plus_minus, with_error
 
 KINDS = {
-    "unseen_auc": "one game",
-    "unseen_auc_equal_action": "one game, equal action",
-    "unseen_auc_equal_return": "two games, equal or unequal return",
+    "unseen_auc": "one episode",
+    "unseen_auc_equal_action": "one episode, equal action",
+    "unseen_auc_equal_return": "two episodes, equal or unequal return",
 }
 """Name of an AUC -> the pairs that it compares."""
 SEEDS = range(10)
@@ -39,9 +39,10 @@ def section(runs: pd.DataFrame, arms: Sequence[str], games: Sequence[str]) -> st
     head = ["game", "arm", "agent steps", "runs", *KINDS.values()]
     return (
         "Each cell: AUC of the discriminator; in brackets that of a clock on the same pairs; after "
-        "the semicolon the AUC among partners equally far in time, where a clock has 0.5. Means "
-        f"over seeds {SEEDS[0]} to {SEEDS[-1]}, ± standard error. Only an AUC above the "
-        "clock's, or above 0.5 at equal distance, can come from returns.\n\n"
+        "the semicolon the discriminator's AUC if an anchor's partners are equally far from it in "
+        f"time, where a clock has 0.5. Means over seeds {SEEDS[0]} to {SEEDS[-1]}, ± standard "
+        "error. Only an AUC above the clock's, or above 0.5 at equal distance, can come from "
+        "returns.\n\n"
         f"{markdown.table(head, rows)}"
     )
 
