@@ -89,6 +89,21 @@ class Resources(NamedTuple):
     activation_bytes: int
 
 
+class Halves(NamedTuple):
+    """Two functions that together make an update of one run.
+
+    Attributes:
+      gradients: `(run, state, batch) -> computed`; reads no state of an optimizer.
+      step: `(state, computed) -> (state, UpdateResult)`; computes floats only in an optimizer, for
+        the states of tasks, and for moving averages of targets.
+      averages_targets: whether the targets are moving averages, and not copies.
+    """
+
+    gradients: Callable[..., Any]
+    step: Callable[..., tuple[types.LearnerState, types.UpdateResult]]
+    averages_targets: bool
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Agent:
     """An agent of one run. Its functions are pure and never see the fleet axis.
@@ -115,9 +130,7 @@ class Agent:
       init_memory: `N -> memory`, the memory at the start of an episode: a pytree of arrays
         `[N, ...]` that `act` carries from step to step in N environments; empty for agents that act
         on the observation alone.
-      halves: two functions that together make an update, or None. The first, `(run, state, batch)
-        -> computed`, reads no state of an optimizer. The second, `(state, computed) -> (state,
-        UpdateResult)`, computes floats only in an optimizer and for the states of tasks.
+      halves: two functions that together make an update, or None.
     """
 
     init: Callable[..., types.LearnerState]
@@ -139,7 +152,7 @@ class Agent:
     schedule: Schedule
     evaluation: EvaluationSettings
     resources: Resources
-    halves: tuple[Callable, Callable] | None = None
+    halves: Halves | None = None
     init_memory: Callable[[int], Any] = lambda number: ()
 
 

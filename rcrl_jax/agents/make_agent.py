@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import jax
 
 from rcrl_jax import types
-from rcrl_jax.agents.agent import Agent
+from rcrl_jax.agents.agent import Agent, Halves
 from rcrl_jax.agents.rainbow import agent as rainbow
 from rcrl_jax.agents.rainbow.config import MinAtarConfig, RainbowConfig
 from rcrl_jax.agents.recurrent import dreamer, planet
@@ -75,7 +75,8 @@ def make_agent(
         name: ready(getattr(agent, name)) for name in ("act", "update", "embed", "compare")
     }
     if agent.halves is not None:
-        functions["halves"] = tuple(map(ready, agent.halves))
+        gradients, step, *others = agent.halves
+        functions["halves"] = Halves(ready(gradients), ready(step), *others)
     agent = dataclasses.replace(agent, init=_shielded(agent.init), **functions)
     if not extra_tasks:
         _made.append((config, spec, agent))

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from rcrl_jax import types
+from rcrl_jax.agents.agent import Halves
 from rcrl_jax.ops import native
 from rcrl_jax.replay.frames import resolve_references
 
@@ -24,15 +25,15 @@ class Form(NamedTuple):
       in_place: position of the argument that the first of two results replaces.
       reads_frames: whether the arguments may hold references to frames. If so, a last argument
         holds the frames of all runs, or None.
-      halves: `Agent.halves`, if the function is `Agent.update`. On a CPU, one call of the second
-        half replaces the states of all runs in place. A loop over runs would copy each state out of
-        the fleet's arrays and back.
+      halves: `Agent.halves`, if the function is `Agent.update`. One call of `step` then replaces
+        the states of all runs in place. A loop over runs would copy each state out of the fleet's
+        arrays and back.
     """
 
     shared: tuple[int, ...] = ()
     in_place: int | None = None
     reads_frames: bool = False
-    halves: tuple[Callable, Callable] | None = None
+    halves: Halves | None = None
 
 
 def over_runs(
@@ -66,12 +67,14 @@ def over_runs(
             return jax.vmap(with_frames, in_axes=(0, *axes))(frames, *arguments)
         # Only the CPU promises that a run's bits do not depend on the number of runs.
         number = runs_here if mesh.devices.flat[0].platform == "cpu" else None
-        if form.halves is None or number is None or not _rounds_as_alone(arguments[form.in_place]):
+        halves = form.halves
+        if halves is None or (number is not None and not _rounds_as_alone(halves, arguments[1])):
             return _one_after_the_other(function, form, number, arguments, frames)
-        (runs, state, batch), (first, second) = arguments, form.halves
+        runs, state, batch = arguments
         read = runs, state._replace(opt_state=()), batch
-        found = _one_after_the_other(first, form._replace(in_place=None), number, read, frames)
-        return for_all_at_once(second, state, found)
+        apart = form._replace(in_place=None)
+        computed = _one_after_the_other(halves.gradients, apart, number, read, frames)
+        return for_all_at_once(halves.step, state, computed)
 
     if mesh.size == 1:
         return batched
@@ -90,24 +93,25 @@ def over_runs(
     return sharded
 
 
-def _rounds_as_alone(state):
-    """Whether the second of `Agent.halves` rounds a run equally for every number of runs.
+def _rounds_as_alone(halves, state):
+    """Whether `Halves.step` rounds a run equally for every number of runs on a CPU.
 
-    Our kernel of Adam does. Sums of products that XLA compiles do not: optax's Adam, and the moving
-    averages in states of tasks.
+    Our kernel of Adam does. Sums of products that XLA compiles do not: optax's Adam, and moving
+    averages of targets and in states of tasks.
     """
-    return native.get("adam") is not None and not jax.tree.leaves(state.task_state)
+    averages = halves.averages_targets or jax.tree.leaves(state.task_state)
+    return native.get("adam") is not None and not averages
 
 
-def for_all_at_once(second, state, computed):
-    """Calls the second of `Agent.halves` for all runs, which have made the same number of updates.
+def for_all_at_once(step, state, computed):
+    """Calls `Halves.step` for all runs, which have made the same number of updates.
 
     The number has no run axis, so a condition on it stays a condition; `vmap` would compute both
     branches.
     """
     axes = types.LearnerState(*[0] * len(state))._replace(updates=None)
     one = state._replace(updates=state.updates[0])
-    new, result = jax.vmap(second, in_axes=(axes, 0), out_axes=(axes, 0))(one, computed)
+    new, result = jax.vmap(step, in_axes=(axes, 0), out_axes=(axes, 0))(one, computed)
     return new._replace(updates=jnp.broadcast_to(new.updates, state.updates.shape)), result
 
 

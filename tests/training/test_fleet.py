@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -182,6 +183,35 @@ def test_steps_of_all_runs_at_once_equal_those_of_each_run(preset, kernels, monk
         found.append((one.to_host(state), results))
     toy.assert_equal_trees(*found)
     assert bool(together) == (kernels and preset == "rcrl")
+
+
+def test_an_accelerator_steps_all_runs_of_sac_at_once():
+    """Its loop over runs carries no state of an optimiser; three updates equal those of the CPU.
+
+    The actor steps in every second update, the targets in every third.
+    """
+    config = toy_control.make_config("rcrl_sac", actor_period=2, target_period=3)
+    reach = toy_control.make_reach((2, 3, 1), "pixels")
+    environment, fleet = toy.make_fleet(config, SEEDS, make_environment=reach)
+    batch = toy.played(environment, fleet).sample(1.0).batch
+    gpu = SimpleNamespace(platform="gpu")
+    form = over_runs.Form(in_place=1, reads_frames=True, halves=fleet.agent.halves)
+    mesh = SimpleNamespace(size=1, devices=np.array([gpu]))
+    on_gpu = jax.jit(over_runs.over_runs(fleet.agent.update, form, batching="map", mesh=mesh))
+
+    state, expected = fleet.init(), fleet.init()
+    traced = on_gpu.trace(*fleet.update_arguments(state, batch))
+    (loop,) = [x for x in traced.jaxpr.eqns if x.primitive.name == "scan"]
+    # A counter, gradients, and the result but for the norm, which the step adds.
+    results = len(traced.out_info[1].metrics)
+    assert len(loop.outvars) == 1 + len(jax.tree.leaves(state.params)) + results
+    for _ in range(3):
+        state, result = on_gpu(*fleet.update_arguments(state, batch))
+        expected, of_cpu = fleet.update(expected, batch)
+        for a, b in zip(
+            jax.tree.leaves((state, result)), jax.tree.leaves((expected, of_cpu)), strict=True
+        ):
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-5)
 
 
 def test_curl_has_the_weight_of_each_run_s_game():

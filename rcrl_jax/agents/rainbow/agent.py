@@ -53,7 +53,11 @@ def make_agent(
         schedule=agent.Schedule(config.learn_start, config.update_period),
         evaluation=settings.evaluation_settings(config),
         resources=settings.resources(config, parts.needs),
-        halves=(functools.partial(gradients, parts), functools.partial(step, parts)),
+        halves=agent.Halves(
+            functools.partial(gradients, parts),
+            functools.partial(step, parts),
+            averages_targets=False,
+        ),
     )
 
 

@@ -78,6 +78,11 @@ def make_agent(
         schedule=parts.schedule,
         evaluation=control.evaluation_settings(config, "squashed mean"),
         resources=resources(config, parts.needs),
+        halves=agent.Halves(
+            functools.partial(gradients, parts),
+            functools.partial(step, parts),
+            averages_targets=True,
+        ),
     )
 
 
@@ -202,50 +207,75 @@ def act(
     return jnp.where(step < parts.schedule.first_step, at_random, sampled), memory
 
 
+class Gradients(NamedTuple):
+    """Of all losses of an update, by the optimiser that reads them."""
+
+    critic: tuple[CriticParams, dict[str, types.Params]]  # of critic and auxiliary tasks
+    actor: ActorParams  # zero if actor and temperature do not step
+    temperature: jax.Array  # likewise
+
+
+def gradients(
+    parts: Parts, run: types.RunSpec, state: types.LearnerState, batch: types.Batch
+) -> tuple[Gradients, types.UpdateResult]:
+    """Gradients of all losses of a batch as the replay returned it, and the update's result."""
+    _, crop_key, loss_key = jax.random.split(native.wrap_key(state.key), 3)
+    next_key, actor_key, tasks_key = jax.random.split(loss_key, 3)
+    p = state.params
+    of_critic, (transition_loss, metrics, encoded) = jax.grad(critic_loss, has_aux=True)(
+        (p.agent.critic, p.auxiliary), parts, run, state,
+        crop_batch(parts.config, batch, crop_key), batch, next_key, tasks_key,
+    )  # fmt: skip
+    loss_of_actor = functools.partial(actor_loss, parts)
+    (of_actor, of_temperature), actor_metrics = jax.lax.cond(
+        actor_is_due(parts, state),
+        jax.grad(loss_of_actor, has_aux=True),
+        lambda params, *rest: (
+            jax.tree.map(jnp.zeros_like, params), loss_of_actor(params, *rest)[1]
+        ),
+        (p.agent.actor, p.agent.log_temperature), p.agent.critic, run, encoded, actor_key,
+    )  # fmt: skip
+    result = types.UpdateResult(transition_loss, metrics | actor_metrics)
+    return Gradients(of_critic, of_actor, of_temperature), result
+
+
+def actor_is_due(parts: Parts, state: types.LearnerState) -> jax.Array:
+    """Whether actor and temperature step in the next update, `[] bool`."""
+    return (state.updates + 1) % parts.config.actor_period == 0
+
+
+def step(
+    parts: Parts, state: types.LearnerState, computed: tuple[Gradients, types.UpdateResult]
+) -> tuple[types.LearnerState, types.UpdateResult]:
+    """One step of every optimiser that is due, with what `gradients` returned."""
+    config, p, o = parts.config, state.params, state.opt_state
+    (found, result), actor_due = computed, actor_is_due(parts, state)
+    key, *_ = jax.random.split(native.wrap_key(state.key), 3)
+
+    (critic, auxiliary), critic_opt, norm = parts.optimizer.step(
+        found.critic, o.critic, (p.agent.critic, p.auxiliary)
+    )
+    actor, actor_opt, _ = parts.optimizer.step(found.actor, o.actor, p.agent.actor, actor_due)
+    log_temperature, temperature_opt, _ = parts.temperature_optimizer.step(
+        found.temperature, o.temperature, p.agent.log_temperature, actor_due
+    )
+    params = types.TrainableParams(SacParams(critic, actor, log_temperature), auxiliary)
+    opt_state = OptimizerStates(critic_opt, actor_opt, temperature_opt)
+    target_due = (state.updates + 1) % config.target_period == 0
+    encoder_tau, critic_tau = config.encoder_tau * target_due, config.critic_tau * target_due
+    taus = CriticParams(encoder_tau, encoder_tau, critic_tau)
+    target = CriticParams(*map(optax.incremental_update, critic, state.target_params, taus))
+    state = agent.next_state(parts.tasks, state, params, opt_state, key)
+    result = result._replace(metrics=result.metrics | {"gradient_norm": norm})
+    return state._replace(target_params=target), result
+
+
 def update(
     parts: Parts, run: types.RunSpec, state: types.LearnerState, batch: types.Batch, kind: int = 0
 ) -> tuple[types.LearnerState, types.UpdateResult]:
     """One step of every optimiser that is due, on a batch as the replay returned it."""
     del kind  # there is only one
-    config, optimizer = parts.config, parts.optimizer
-    key, crop_key, loss_key = jax.random.split(native.wrap_key(state.key), 3)
-    next_key, actor_key, tasks_key = jax.random.split(loss_key, 3)
-    updates = state.updates + 1
-    actor_due = updates % config.actor_period == 0
-    target_due = updates % config.target_period == 0
-    p, o = state.params, state.opt_state
-
-    critic_params = p.agent.critic, p.auxiliary
-    gradients, (transition_loss, metrics, encoded) = jax.grad(critic_loss, has_aux=True)(
-        critic_params, parts, run, state, crop_batch(config, batch, crop_key), batch,
-        next_key, tasks_key,
-    )  # fmt: skip
-    loss_of_actor = functools.partial(actor_loss, parts)
-    actor_params = p.agent.actor, p.agent.log_temperature
-    (actor_gradient, temperature_gradient), actor_metrics = jax.lax.cond(
-        actor_due,
-        jax.grad(loss_of_actor, has_aux=True),
-        lambda params, *rest: (
-            jax.tree.map(jnp.zeros_like, params), loss_of_actor(params, *rest)[1]
-        ),
-        actor_params, p.agent.critic, run, encoded, actor_key,
-    )  # fmt: skip
-    metrics |= actor_metrics
-
-    (critic, auxiliary), critic_opt, metrics["gradient_norm"] = optimizer.step(
-        gradients, o.critic, critic_params
-    )
-    actor, actor_opt, _ = optimizer.step(actor_gradient, o.actor, p.agent.actor, actor_due)
-    log_temperature, temperature_opt, _ = parts.temperature_optimizer.step(
-        temperature_gradient, o.temperature, p.agent.log_temperature, actor_due
-    )
-    params = types.TrainableParams(SacParams(critic, actor, log_temperature), auxiliary)
-    opt_state = OptimizerStates(critic_opt, actor_opt, temperature_opt)
-    encoder_tau, critic_tau = config.encoder_tau * target_due, config.critic_tau * target_due
-    taus = CriticParams(encoder_tau, encoder_tau, critic_tau)
-    target = CriticParams(*map(optax.incremental_update, critic, state.target_params, taus))
-    state = agent.next_state(parts.tasks, state, params, opt_state, key)
-    return state._replace(target_params=target), types.UpdateResult(transition_loss, metrics)
+    return step(parts, state, gradients(parts, run, state, batch))
 
 
 def critic_loss(
