@@ -346,7 +346,7 @@ TABLE = [
 
 SETTINGS = (
     "100,000 steps", "1.5 million steps", "500,000 steps", "10,000 steps", "27,000 steps",
-    "26 games", "all 26", "13 games", "100 games", "100 published runs", "from 1/2", "128",
+    "26 games", "all 26", "13 games", "100 episodes", "100 published runs", "from 1/2", "128",
     "ε was 1e-7", "now, 1e-4", "batch 10 instead of 50", "seed 0", "seed 1", "above 0.005",
     "by 0.1 each", "30 to 60 seeds", "30,000 steps", "is 0 % for random play and 100 % for a human",
     "1 % of the model's updates", "90 % of the runs", "95 % of draws", "0.5 is chance", "AVX-512",
