@@ -8,8 +8,7 @@ project's requirements. The file was made from the repository's root with Python
     /tmp/rliable/bin/python -m tests.golden.make_rliable_figures
 
 rliable ignores the `random_state` of its functions and draws from NumPy's global generator, which
-is seeded here. The tables of the two synthetic algorithms are part of the file; CURL's 20 seeds are
-those of Tables 6 and 7 of its paper, human-normalised.
+is seeded here. The tables of the two synthetic algorithms are part of the file.
 """
 
 import importlib.metadata
@@ -18,9 +17,6 @@ import pathlib
 import re
 
 import numpy as np
-import pandas as pd
-
-from rcrl_jax import reference
 
 FILE = pathlib.Path(__file__).with_name("rliable_figures.json")
 PAIRS = [("first_20", "second_20"), ("first_20", "second_5"), ("first_5", "second_5")]
@@ -41,20 +37,12 @@ def synthetic_scores() -> dict[str, np.ndarray]:
     }
 
 
-def curl_scores() -> np.ndarray:
-    """`[20, 26]`, human-normalised scores of CURL's published seeds."""
-    seeds = pd.read_csv(FILE.with_name("curl_atari100k_20seeds.csv"))
-    scores = seeds.pivot(index="seed_row", columns="game", values="score")
-    return np.array([reference.human_normalised(g, scores[g]) for g in reference.games()]).T
-
-
 def main() -> None:
     """Computes all figures with rliable and writes the file."""
     from rliable import library, metrics
 
     np.random.seed(0)
-    synthetic = synthetic_scores()
-    tables = synthetic | {"curl_20": curl_scores()}
+    tables = synthetic_scores()
     names = ["mean", "median", "iqm"]
     functions = [
         metrics.aggregate_mean,
@@ -86,7 +74,7 @@ def main() -> None:
         "versions": {name: importlib.metadata.version(name) for name in packages},
         "resamples": RESAMPLES,
         # One row a game.
-        "scores": {name: table.T.tolist() for name, table in synthetic.items() if "20" in name},
+        "scores": {name: table.T.tolist() for name, table in tables.items() if "20" in name},
         "figures": figures,
         "improvement": improvement,
     }

@@ -22,8 +22,6 @@ AGGREGATES = {
 COMPARISONS = {name: statistics.difference(estimator) for name, estimator in AGGREGATES.items()} | {
     "improvement": statistics.probability_of_improvement
 }
-# 20 published seeds of each of the 26 games, human-normalised.
-CURL = list(make_rliable_figures.curl_scores().T)
 
 
 def rank_test(first, second, permutations=999, seed=0):
@@ -141,8 +139,6 @@ def test_game_means_are_aggregated_by_hand():
 
 
 def rliable_table(name: str) -> list[np.ndarray]:
-    if name == "curl_20":
-        return CURL
     arm, runs = name.split("_")
     return [np.array(game[: int(runs)]) for game in RLIABLE["scores"][f"{arm}_20"]]
 
