@@ -90,7 +90,7 @@ def sac_layers(channels):
 
 
 def slow_features(params, observation):
-    x = sac.as_channels(observation) / 255.0
+    x = jnp.concatenate([observation[:, c] for c in range(3)], -1) / 255.0
     for i, stride in enumerate(sac.STRIDES):
         x = jax.nn.relu(lax.convolve(x, *of_layer(params, f"_Convolution_{i}"), stride))
     return x.reshape(len(x), -1)
@@ -101,7 +101,7 @@ def of_layer(params, name):
 
 
 def sac_convolutions() -> Case:
-    arguments = sac_layers(9), images(6, 3, 21, 21, 3)
+    arguments = sac_layers(9), images(6, 3, 22, 22, 3)  # no layer reads the last row and column
     return Case(sac.Convolutions(8).apply, slow_features, arguments, (0,), 1e-5, True)
 
 
@@ -224,20 +224,27 @@ def impala_convolution() -> Case:
 
 
 def patches_encoding() -> Case:
-    first, second = layer(5, 5, 4, 32), layer(5, 5, 32, 64, seed=1)
-    kernels = first["kernel"], first["bias"], second["kernel"], second["bias"]
+    layers = {}
+    for number, shape in ((1, (5, 5, 4, 32)), (2, (5, 5, 32, 64))):
+        own = layer(*shape, seed=number)
+        layers |= {f"conv{number}_{name}": array for name, array in own.items()}
     stacks = images(7, 4, 84, 84)
-
     patches = np.asarray(observations.PATCHES.stack(stacks))
 
-    def slow(_, w1, b1, w2, b2):
+    def encode(params, *batches):
+        return encoders.DataEfficientEncoder().apply(params, batches, method="encode_each")
+
+    def slow(params, *_):
+        w1, b1, w2, b2 = (
+            params["params"][f"conv{i}_{name}"] for i in (1, 2) for name in ("kernel", "bias")
+        )
         x = jnp.moveaxis(jnp.asarray(stacks), 1, -1) / 255.0
         x = jax.nn.relu(lax.convolve(x, w1, b1, 5))
         x = jax.nn.relu(lax.convolve(x, w2, b2, 5)).reshape(len(stacks), -1)
         return x[:3], x[3:]
 
-    batches = (patches[:3], patches[3:])
-    return Case(encoders.encode_each, slow, (batches, *kernels), (1, 2, 3, 4), 1e-4)
+    arguments = {"params": layers}, patches[:3], patches[3:]
+    return Case(encode, slow, arguments, (0,), 1e-4)
 
 
 # SimPLe

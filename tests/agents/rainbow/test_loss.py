@@ -1,4 +1,4 @@
-"""The distributional loss equals numbers by hand and slow loops."""
+"""The distributional loss by hand; `test_branches.py` compares the loss with slow loops."""
 
 import jax
 import jax.numpy as jnp
@@ -9,35 +9,7 @@ from rcrl_jax.agents.rainbow import loss as c51
 
 ATOMS = c51.support(2.0, 5)
 BATCH, ACTIONS = 16, 3
-WEIGHTS = np.arange(1.0, BATCH + 1, dtype=np.float32)
 LOSS = jax.jit(c51.double_q_cross_entropy)  # operation by operation, compilation takes seconds
-
-
-def slow_projection(z, probabilities, atoms) -> np.ndarray:
-    """Splits the mass of each atom between its two neighbours on the support, linearly."""
-    gap, result = atoms[1] - atoms[0], np.zeros(len(atoms))
-    for value, p in zip(z, probabilities, strict=True):
-        position = (min(max(value, atoms[0]), atoms[-1]) - atoms[0]) / gap
-        lower = min(int(position), len(atoms) - 2)
-        result[lower] += p * (lower + 1 - position)
-        result[lower + 1] += p * (position - lower)
-    return result
-
-
-def softmax(x) -> np.ndarray:
-    e = np.exp(np.asarray(x, np.float64))
-    return e / e.sum(axis=-1, keepdims=True)
-
-
-def slow_loss(logits, actions, rewards, discounts, target_logits, selector_logits, atoms):
-    losses = []
-    for i in range(len(actions)):
-        best = np.argmax([np.sum(softmax(q) * atoms) for q in selector_logits[i]])
-        target = slow_projection(
-            rewards[i] + discounts[i] * atoms, softmax(target_logits[i][best]), atoms
-        )
-        losses.append(-np.sum(target * np.log(softmax(logits[i][actions[i]]))))
-    return np.array(losses)
 
 
 @pytest.fixture(scope="module")
@@ -91,12 +63,6 @@ def test_the_online_network_selects_and_the_target_network_evaluates():
     )
 
 
-def test_loss_equals_slow_loops(arguments):
-    loss = LOSS(*arguments, ACTIONS)
-    assert loss.shape == (BATCH,)
-    np.testing.assert_allclose(loss, slow_loss(*map(np.asarray, arguments)), rtol=1e-5)
-
-
 def test_only_the_logits_of_the_action_taken_get_a_gradient(arguments):
     logits, action, *_ = arguments
     gradients = jax.jit(jax.grad(lambda *a: jnp.sum(LOSS(*a, ACTIONS)), argnums=(0, 4, 5)))(
@@ -108,18 +74,3 @@ def test_only_the_logits_of_the_action_taken_get_a_gradient(arguments):
     taken = np.arange(ACTIONS) == action[:, None]
     assert not online[~taken].any()
     assert np.all(np.abs(online[taken]).max(axis=-1) > 1e-4)
-
-
-def test_padded_actions_are_never_selected(arguments):
-    """They leave the loss unchanged even with the largest values."""
-    logits, action, reward, discount, target, selector, atoms = arguments
-    best = jnp.full((BATCH, 2, len(atoms)), -9.0).at[..., -1].set(9.0)
-
-    def padded(x):
-        return jnp.concatenate([x, best], axis=1)
-
-    loss = LOSS(
-        padded(logits), action, reward, discount, padded(target), padded(selector), atoms, ACTIONS
-    )
-    expected = LOSS(*arguments, ACTIONS)
-    np.testing.assert_allclose(loss, expected, rtol=1e-6)
