@@ -41,6 +41,8 @@ SECOND_FIELDS = {
     "adam_epsilon": 1e-7, "cell": "keras", "free_nats_of": "mean", "pixel_noise": False
 }  # fmt: skip
 DREAMERS = ("dreamer", SECOND)
+ACTOR = world_models.Mlp(6, 4, 2 * WIDTH, jax.nn.elu)
+CRITIC = world_models.Mlp(6, 3, 1, jax.nn.elu)
 # Between the divergences.
 FREE_NATS = {"dreamer": 0.04, SECOND: 0.2, "dreamer_rcrl": 0.04, "planet": 0.02}
 LEARNING_RATES = {  # of the authors' code: of the model, then of the other parts
@@ -242,18 +244,53 @@ def far_from_the_prior(preset):
     return state._replace(params=state.params._replace(agent=other))
 
 
-@pytest.mark.parametrize("preset", DREAMERS)
-def test_dreamers_losses_equal_slow_loops(preset):
-    state, batch = state_of(preset), batch_of(agent_of(preset))
-    config, free_nats = config_of(preset), FREE_NATS[preset]
-    _, result = updated(preset)
-    metrics = result.metrics
-    params = state.params.agent
-    network = model_of(preset)
+def imagination(preset, state):
+    """Imagines from every posterior state, one step after the other."""
+    network, params, horizon = model_of(preset), state.params.agent, config_of(preset).horizon
+    transitions = batch_of(agent_of(preset)).transitions
     _, loss_key = jax.random.split(jax.random.wrap_key_data(state.key))
     model_key, behaviour_key = jax.random.split(loss_key)
     image_key, noise_key, _ = jax.random.split(model_key, 3)
+    images = prepared(preset, transitions.observation.reshape(4, 64, 64, 3), image_key)
+    projected = network.apply(params.model, images, method="project").reshape(2, 2, -1)
     noise = jax.random.normal(noise_key, (2, 2, 3))
+    latents, _ = world_models.filter_window(
+        network, params.model, transitions.action.swapaxes(0, 1), projected.swapaxes(0, 1), noise
+    )
+
+    def imagine(actor_params):
+        """Features and log densities `[horizon]`, returns `[horizon - 1]`, each of 4 states."""
+        latent, features, log_densities = jax.tree.map(lambda x: x.reshape(4, -1), latents), [], []
+        for key in jax.random.split(behaviour_key, horizon):
+            action_key, latent_key = jax.random.split(key)
+            raw = ACTOR.apply(actor_params, jax.lax.stop_gradient(latent.feature))
+            mean, raw_std = jnp.split(raw, 2, axis=1)
+            std = jax.nn.softplus(raw_std + np.log(np.expm1(5))) + 1e-4
+            noise = jax.random.normal(action_key, (4, WIDTH))
+            action = jnp.tanh(5 * jnp.tanh(mean / 5) + std * noise)
+            scale = std * math.sqrt(2 * math.pi) * (1 - action**2)
+            log_densities.append((-0.5 * noise**2 - jnp.log(scale))[:, :2].sum(1))
+            noise = jax.random.normal(latent_key, (4, 3))
+            action = action * OWN[None]
+            latent = network.apply(params.model, latent, action, noise, method="imagine")
+            features.append(latent.feature)
+        value = [CRITIC.apply(params.value, f)[:, 0] for f in features]
+        following, returns = value[-1], []
+        for t in reversed(range(horizon - 1)):
+            reward = network.apply(params.model, features[t], method="reward")
+            following = reward + 0.99 * (0.05 * value[t + 1] + 0.95 * following)
+            returns.insert(0, following)
+        return features, log_densities, returns
+
+    return imagine
+
+
+@pytest.mark.parametrize("preset", DREAMERS)
+def test_dreamers_losses_equal_slow_loops(preset):
+    state, free_nats = state_of(preset), FREE_NATS[preset]
+    _, result = updated(preset)
+    metrics = result.metrics
+    params = state.params.agent
     slow = slow_model_loss_of(preset, state)(params.model)
     of_image, of_reward, divergence = map(np.asarray, slow)
     assert metrics["loss_image"] == pytest.approx(-of_image.mean(), rel=1e-5)
@@ -273,41 +310,12 @@ def test_dreamers_losses_equal_slow_loops(preset):
         result.transition_loss, -(of_image + of_reward).reshape(2, 2).mean(1), rtol=1e-5
     )
 
-    # Behaviour: from every posterior state, one imagined step after the other.
-    actor = world_models.Mlp(6, 4, 2 * WIDTH, jax.nn.elu)
-    critic = world_models.Mlp(6, 3, 1, jax.nn.elu)
-    inputs = batch.transitions.action.swapaxes(0, 1)
-    images = prepared(preset, batch.transitions.observation.reshape(4, 64, 64, 3), image_key)
-    projected = network.apply(params.model, images, method="project").reshape(2, 2, -1)
-    latents, _ = world_models.filter_window(
-        network, params.model, inputs, projected.swapaxes(0, 1), noise
-    )
-    latent = jax.tree.map(lambda x: x.reshape(4, -1), latents)
-    features, log_densities = [], []
-    for key in jax.random.split(behaviour_key, config.horizon):
-        action_key, latent_key = jax.random.split(key)
-        raw = np.asarray(actor.apply(params.actor, latent.feature))
-        mean, raw_std = np.split(raw, 2, axis=1)
-        mean, std = 5 * np.tanh(mean / 5), np.log1p(np.exp(raw_std + np.log(np.expm1(5))))
-        noise = np.asarray(jax.random.normal(action_key, (4, WIDTH)))
-        action = np.tanh(mean + (std + 1e-4) * noise)
-        scale = (std + 1e-4) * math.sqrt(2 * math.pi) * (1 - action**2)
-        log_densities.append((-0.5 * noise**2 - np.log(scale))[:, :2].sum(1))
-        action[:, 2:] = 0.0
-        noise = jax.random.normal(latent_key, (4, 3))
-        latent = network.apply(params.model, latent, action, noise, method="imagine")
-        features.append(latent.feature)
-    reward = [np.asarray(network.apply(params.model, f, method="reward")) for f in features]
-    value = [np.asarray(critic.apply(params.value, f)[:, 0]) for f in features]
-    following = value[-1]
-    returns = []
-    for t in reversed(range(config.horizon - 1)):
-        following = reward[t] + 0.99 * (0.05 * value[t + 1] + 0.95 * following)
-        returns.insert(0, following)
+    features, log_densities, returns = imagination(preset, state)(params.actor)
     weights = 0.99 ** np.arange(len(returns))
     expected = -np.mean([w * r.mean() for w, r in zip(weights, returns, strict=True)])
     assert metrics["loss_actor"] == pytest.approx(expected, rel=1e-4)
-    errors = [np.mean(np.square(r - v)) for r, v in zip(returns, value, strict=False)]
+    value = [CRITIC.apply(params.value, f)[:, 0] for f in features[:-1]]
+    errors = [np.mean(np.square(r - v)) for r, v in zip(returns, value, strict=True)]
     expected = np.mean(weights * 0.5 * (np.array(errors) + math.log(2 * math.pi)))
     assert metrics["loss_value"] == pytest.approx(expected, rel=1e-4)
     assert metrics["entropy"] == pytest.approx(-np.mean(log_densities), rel=1e-3)
@@ -315,56 +323,20 @@ def test_dreamers_losses_equal_slow_loops(preset):
 
 def test_gradients_of_dreamers_policy_and_value_equal_those_of_slow_loops():
     """Neither reaches the other's parameters, nor the policy's gradient its own input."""
-    state, batch, horizon = state_of("dreamer"), batch_of(agent_of("dreamer")), 3
+    state, horizon = state_of("dreamer"), 3
     assert config_of("dreamer").horizon == horizon
-    model, actor_params, value_params = state.params.agent
-    actor, critic = (
-        world_models.Mlp(6, 4, 2 * WIDTH, jax.nn.elu),
-        world_models.Mlp(6, 3, 1, jax.nn.elu),
-    )
-    network = model_of("dreamer")
-    model_key, behaviour_key = jax.random.split(
-        jax.random.split(jax.random.wrap_key_data(state.key))[1]
-    )
-    image_key, noise_key, _ = jax.random.split(model_key, 3)
-    images = prepared("dreamer", batch.transitions.observation.reshape(4, 64, 64, 3), image_key)
-    projected = network.apply(model, images, method="project").reshape(2, 2, -1).swapaxes(0, 1)
-    noise = jax.random.normal(noise_key, (2, 2, 3))
-    latents, _ = world_models.filter_window(
-        network, model, batch.transitions.action.swapaxes(0, 1), projected, noise
-    )
-
-    def returns_of(actor_params):
-        """Features of imagined states, and their returns `[horizon - 1][4]`."""
-        latent, features = jax.tree.map(lambda x: x.reshape(4, -1), latents), []
-        for key in jax.random.split(behaviour_key, horizon):
-            action_key, latent_key = jax.random.split(key)
-            raw = actor.apply(actor_params, jax.lax.stop_gradient(latent.feature))
-            mean, raw_std = jnp.split(raw, 2, axis=1)
-            std = jax.nn.softplus(raw_std + np.log(np.expm1(5)))
-            noise = jax.random.normal(action_key, (4, WIDTH))
-            action = jnp.tanh(5 * jnp.tanh(mean / 5) + (std + 1e-4) * noise) * OWN[None]
-            noise = jax.random.normal(latent_key, (4, 3))
-            latent = network.apply(model, latent, action, noise, method="imagine")
-            features.append(latent.feature)
-        value = [critic.apply(value_params, f)[:, 0] for f in features]
-        following, returns = value[-1], []
-        for t in reversed(range(horizon - 1)):
-            reward = network.apply(model, features[t], method="reward")
-            following = reward + 0.99 * (0.05 * value[t + 1] + 0.95 * following)
-            returns.insert(0, following)
-        return features, returns
-
+    _, actor_params, value_params = state.params.agent
+    imagine = imagination("dreamer", state)
     weights = [0.99**t for t in range(horizon - 1)]
-    features, returns = returns_of(actor_params)
+    features, _, returns = imagine(actor_params)
 
     def of_actor(actor_params):
-        each = returns_of(actor_params)[1]
+        each = imagine(actor_params)[2]
         return -sum(w * jnp.mean(r) for w, r in zip(weights, each, strict=True)) / len(weights)
 
     def of_value(value_params):
         errors = [
-            jnp.mean((r - critic.apply(value_params, f)[:, 0]) ** 2)
+            jnp.mean((r - CRITIC.apply(value_params, f)[:, 0]) ** 2)
             for r, f in zip(returns, features, strict=False)
         ]
         return 0.5 * sum(w * e for w, e in zip(weights, errors, strict=True)) / len(weights)

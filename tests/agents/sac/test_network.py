@@ -12,6 +12,11 @@ from rcrl_jax.agents.sac import network as sac
 SIZE, FRAME_STACK, FILTERS = 17, 2, 4
 
 
+def gram(kernel):
+    """Products of its rows or of its columns, whichever are fewer; identity if orthogonal."""
+    return kernel @ kernel.T if kernel.shape[0] <= kernel.shape[1] else kernel.T @ kernel
+
+
 def images():
     return np.random.default_rng(0).integers(0, 256, (3, FRAME_STACK, SIZE, SIZE, 3), np.uint8)
 
@@ -21,8 +26,7 @@ def test_a_delta_orthogonal_kernel_has_an_orthogonal_centre_and_is_zero_elsewher
     init = sac.delta_orthogonal(math.sqrt(2.0))
     kernel = np.array(init(jax.random.key(0), (3, 3, inputs, outputs)))
     centre = kernel[1, 1].copy()
-    product = centre @ centre.T if inputs <= outputs else centre.T @ centre
-    np.testing.assert_allclose(product, 2.0 * np.eye(min(inputs, outputs)), atol=1e-5)
+    np.testing.assert_allclose(gram(centre), 2.0 * np.eye(min(inputs, outputs)), atol=1e-5)
     kernel[1, 1] = 0.0
     assert not kernel.any()
 
@@ -42,8 +46,7 @@ def test_critics_share_no_weights_and_start_orthogonal():
     assert values.shape == (4, 2)
     for name, layer in params["params"].items():
         kernel = np.array(layer["kernel"], np.float64)
-        product = kernel @ kernel.T if kernel.shape[0] <= kernel.shape[1] else kernel.T @ kernel
-        np.testing.assert_allclose(product, np.eye(len(product)), atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(gram(kernel), np.eye(min(kernel.shape)), atol=1e-5, err_msg=name)
         assert not layer["bias"].any()
     jacobian = jax.jit(jax.jacrev(lambda p: network.apply(p, x).sum(axis=0)))(params)["params"]
     for i, critic in enumerate(("first", "second")):
@@ -69,8 +72,7 @@ def test_all_layers_start_orthogonal_with_zero_biases():
             kernel[1, 1] = 0.0
             assert not kernel.any()
             kernel = centre
-        product = kernel @ kernel.T if kernel.shape[0] <= kernel.shape[1] else kernel.T @ kernel
-        np.testing.assert_allclose(product, square * np.eye(len(product)), atol=1e-5)
+        np.testing.assert_allclose(gram(kernel), square * np.eye(min(kernel.shape)), atol=1e-5)
         assert not layer["bias"].any()
 
 

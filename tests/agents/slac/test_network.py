@@ -1,4 +1,4 @@
-"""SLAC's networks: sizes, padding, latents of first and following frames, what the actor reads."""
+"""SLAC's networks: latents of first and following frames, what the actor reads."""
 
 import functools
 
@@ -7,45 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcrl_jax.agents.slac import network as slac
-
-
-def shapes_of(params, part):
-    kernels = params["params"][part]
-    return [jnp.shape(kernels[f"StridedKernel_{i}"]["kernel"]) for i in range(5)]
-
-
-def test_sizes_are_those_of_the_authors_code():
-    model = slac.LatentModel(filters=32, z1_size=32, z2_size=256, hidden=256)
-    image, action = jnp.zeros((1, 64, 64, 3)), jnp.zeros((1, 6))
-    params = jax.eval_shape(model.init, jax.random.key(0), image, action)
-    sides, channels = (5, 3, 3, 3, 4), (3, 32, 64, 128, 256, 256)
-    pairs = channels[:-1], channels[1:]
-    assert shapes_of(params, "encoder") == [
-        (side, side, a, b) for side, a, b in zip(sides, *pairs, strict=True)
-    ]
-    channels = (288, 256, 128, 64, 32, 3)
-    pairs = channels[:-1], channels[1:]
-    assert shapes_of(params, "decoder") == [
-        (side, side, a, b) for side, a, b in zip(sides[::-1], *pairs, strict=True)
-    ]
-    dense = {
-        name: part["Dense_0"]["kernel"].shape[0]
-        for name, part in params["params"].items()
-        if "Dense_0" in part
-    }
-    assert dense == {
-        "prior_z1": 256 + 6,
-        "posterior_z1_first": 256,
-        "posterior_z1": 256 + 256 + 6,
-        "prior_z2_first": 32,
-        "prior_z2": 32 + 256 + 6,
-        "reward_head": 288 + 6 + 288,
-    }
-    policy = slac.Actor(256, 6, -20.0, 2.0)
-    shapes = jax.eval_shape(
-        policy.init, jax.random.key(0), jnp.zeros((1, 8, 256)), jnp.zeros((1, 7, 6))
-    )
-    assert shapes["params"]["Mlp_0"]["Dense_0"]["kernel"].shape == (2048 + 7 * 6, 256)
 
 
 def window():
