@@ -3,7 +3,6 @@
 import ast
 import collections
 import graphlib
-import os
 import pathlib
 import re
 import signal
@@ -20,7 +19,6 @@ from rcrl_jax.config.fields import named_fields
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, WORLD_MODEL_PRESETS
 from rcrl_jax.ops import native
 from rcrl_jax.programs.sweeps.spec import make_spec
-from rcrl_jax.runs import checkpoints
 from tests.programs import programs
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -319,7 +317,7 @@ def test_the_linter_accepts_the_game_of_the_guide():
         assert ended.returncode == 0, ended.stdout
 
 
-def test_the_game_of_the_guide_is_trained_interrupted_resumed_and_told_of(tmp_path, monkeypatch):
+def test_the_game_of_the_guide_is_trained_interrupted_resumed_and_told_of(tmp_path):
     """Evaluated with a film, compared with another arm, reported: each command of the guide."""
     (game,) = (block for block in blocks_of_the_guide() if "def make(" in block)
     (tmp_path / "mygame.py").write_text(game)
@@ -328,14 +326,7 @@ def test_the_game_of_the_guide_is_trained_interrupted_resumed_and_told_of(tmp_pa
         for line in re.findall(r"^python -m .*runs/mygame.*$", text_of_the_guide(), re.M)
     )
     small = "--steps=80 --config.learn_start=40 --config.hidden_size=8 --eval_episodes=2".split()
-    save = checkpoints.CheckpointStore.save
-
-    def save_and_stop(store, checkpoint):
-        save(store, checkpoint)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoints.CheckpointStore, "save", save_and_stop)
+    with programs.after_a_save():
         stopped = programs.call(*train, *small, directory=tmp_path, checkpoint_period=50)
     assert stopped.returncode == 128 + signal.SIGTERM, stopped.stderr
     done = programs.call(*train, *small, directory=tmp_path)

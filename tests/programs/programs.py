@@ -10,6 +10,7 @@ import io
 import os
 import pathlib
 import runpy
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from absl import app, flags
 
 from rcrl_jax import api
 from rcrl_jax.return_contrast import instruments
+from rcrl_jax.runs import checkpoints
 from rcrl_jax.training import host_memory
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -109,6 +111,25 @@ def finish(process: subprocess.Popen) -> Ended:
     """Waits for the end of what `start` has started."""
     stdout, stderr = process.communicate()
     return Ended(process.returncode, stdout, stderr)
+
+
+def terminate() -> None:
+    """Sends this process SIGTERM."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def after_a_save(act: Callable[[], None] = terminate, step: int | None = None) -> Iterator[None]:
+    """Meanwhile `act` follows the checkpoint of a step, or every checkpoint."""
+    save = checkpoints.CheckpointStore.save
+
+    def save_and_act(store, checkpoint):
+        save(store, checkpoint)
+        if step in (None, checkpoint.step):
+            act()
+
+    with _replaced(checkpoints.CheckpointStore, "save", save_and_act):
+        yield
 
 
 def _run(main: Callable, flags_parser: Callable) -> NoReturn:

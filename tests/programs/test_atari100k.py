@@ -1,7 +1,6 @@
 """The command on real games: ends with scores, survives signals and kills, refuses cleanly."""
 
 import json
-import os
 import pathlib
 import queue
 import signal
@@ -12,7 +11,7 @@ import pytest
 
 from rcrl_jax import files, signals
 from rcrl_jax.envs import atari
-from rcrl_jax.runs import checkpoints, records
+from rcrl_jax.runs import checkpoints
 from rcrl_jax.runs.paths import RunPaths
 from rcrl_jax.training import fleet as fleet_module
 from rcrl_jax.training.plan import Plan
@@ -53,12 +52,7 @@ def wait_for(process, workdir: pathlib.Path, *, checkpoint: int, step: int) -> N
     """Returns once a checkpoint is on disk and training has reached a later step."""
     saved = checkpoints.path_of(workdir / "checkpoints", checkpoint)
     metrics = RunPaths(workdir, "rcrl", GAME, SEED).metrics
-
-    def last_step():
-        lines = records.read_records(metrics) if metrics.exists() else []
-        return lines[-1]["agent_steps"] if lines else 0
-
-    while not (saved.exists() and last_step() >= step):
+    while not (saved.exists() and toy.last_step(metrics) >= step):
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.001)
 
@@ -71,9 +65,7 @@ def uninterrupted(tmp_path_factory):
     return workdir, result
 
 
-def test_a_killed_and_a_terminated_run_end_like_an_uninterrupted_one(
-    tmp_path, uninterrupted, monkeypatch
-):
+def test_a_killed_and_a_terminated_run_end_like_an_uninterrupted_one(tmp_path, uninterrupted):
     flags = arguments(tmp_path)
     killed = programs.start(PROGRAM, *flags, **PERIODS)
     # From the checkpoint of step 50 on, there is a pending update.
@@ -81,15 +73,7 @@ def test_a_killed_and_a_terminated_run_end_like_an_uninterrupted_one(
     killed.send_signal(signal.SIGKILL)
     assert programs.finish(killed).returncode == -signal.SIGKILL
 
-    save = checkpoints.CheckpointStore.save
-
-    def save_and_terminate(store, checkpoint):
-        save(store, checkpoint)
-        if checkpoint.step == 100:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoints.CheckpointStore, "save", save_and_terminate)
+    with programs.after_a_save(step=100):
         result = programs.call(PROGRAM, *flags, **PERIODS)
     assert result.returncode == 128 + signal.SIGTERM, result.stderr
     assert "resuming at step" in result.stdout

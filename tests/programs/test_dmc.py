@@ -11,7 +11,7 @@ from rcrl_jax.config import presets
 from rcrl_jax.config.fields import without_effect
 from rcrl_jax.config.presets import DMC_PRESETS, WORLD_MODEL_PRESETS, control_presets
 from rcrl_jax.envs import dmc, dmc_rendering, dmc_worker
-from rcrl_jax.runs import checkpoints, records
+from rcrl_jax.runs import records
 from rcrl_jax.runs.paths import RunPaths
 from tests.envs import diverging
 from tests.programs import programs
@@ -33,6 +33,11 @@ def small(workdir, task, preset, env_steps):
         f"--task={task}", f"--preset={preset}", f"--steps={env_steps}", f"--workdir={workdir}",
         "--eval_episodes=1", "--seed=1", *fields,
     ]  # fmt: skip
+
+
+def kill_the_worker() -> None:
+    (worker,) = multiprocessing.active_children()
+    worker.kill()
 
 
 def train(workdir, backend) -> None:
@@ -65,15 +70,7 @@ def test_the_command_trains_with_envpool(tmp_path):
 def test_a_dead_simulator_is_reported_and_the_same_command_resumes(tmp_path, monkeypatch):
     arguments = small(tmp_path, TASK, "state_sac", 8 * 80)
     paths = RunPaths(tmp_path, "state_sac", TASK, 1)
-    save = checkpoints.CheckpointStore.save
-
-    def save_and_kill(store, checkpoint):
-        save(store, checkpoint)
-        (worker,) = multiprocessing.active_children()
-        worker.kill()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoints.CheckpointStore, "save", save_and_kill)
+    with programs.after_a_save(kill_the_worker):
         ended = programs.call(PROGRAM, *arguments, checkpoint_period=50)
     assert "Traceback" not in ended.stderr
     last = (
@@ -99,16 +96,8 @@ def test_a_run_gets_past_a_physics_error_which_it_counts_and_reports(tmp_path, m
     (line,) = records.read_evaluations(whole.evaluations)
     assert (line["episodes_cut"], line["physics_errors"]) == (1, 1)
 
-    save = checkpoints.CheckpointStore.save
-
-    def save_and_kill(store, checkpoint):
-        save(store, checkpoint)
-        (worker,) = multiprocessing.active_children()
-        worker.kill()
-
     arguments = small(parts.workdir, TASK, "state_sac", 8 * 80)
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoints.CheckpointStore, "save", save_and_kill)
+    with programs.after_a_save(kill_the_worker):
         assert programs.call(PROGRAM, *arguments, checkpoint_period=50).returncode == 1
     assert programs.call(PROGRAM, *arguments).returncode == 0
     assert parts.scores.read_text() == whole.scores.read_text()  # and the digests of all records

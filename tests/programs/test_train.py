@@ -8,7 +8,6 @@ import signal
 import numpy as np
 import pytest
 
-from rcrl_jax.runs import checkpoints
 from tests.programs import programs
 
 PROGRAM = "experiments.train"
@@ -37,17 +36,6 @@ def manifest_of(directory):
     return json.loads((directory / "manifest.json").read_text())
 
 
-def stopping_at(monkeypatch, step):
-    save = checkpoints.CheckpointStore.save
-
-    def save_and_stop(store, checkpoint):
-        save(store, checkpoint)
-        if checkpoint.step == step:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    monkeypatch.setattr(checkpoints.CheckpointStore, "save", save_and_stop)
-
-
 @pytest.fixture
 def folder(tmp_path):
     """The folder of a user, with a module of games, whose name is this test's own."""
@@ -65,7 +53,7 @@ def folder(tmp_path):
     ],
 )
 def test_a_run_is_the_same_interrupted_and_is_scored_filmed_compared_and_reported(
-    folder, monkeypatch, environment, preset, other_preset, flags, wanted
+    folder, environment, preset, other_preset, flags, wanted
 ):
     place, module = folder
     wanted = {**wanted, "frame_stack": 1}
@@ -78,8 +66,7 @@ def test_a_run_is_the_same_interrupted_and_is_scored_filmed_compared_and_reporte
     assert whole.returncode == 0, whole.stderr
     assert f"{game}: no published scores" in whole.stdout
     command = arguments(other, environment, *flags)
-    with monkeypatch.context() as patch:
-        stopping_at(patch, 50)
+    with programs.after_a_save(step=50):
         stopped = programs.call(PROGRAM, *command, directory=place, checkpoint_period=50)
     assert stopped.returncode == 128 + signal.SIGTERM, stopped.stderr
     resumed = programs.call(PROGRAM, *command, directory=place)
@@ -137,11 +124,10 @@ def test_pictures_are_read_by_the_usual_encoder(folder):
     assert run["environment"]["frame_shape"] == [84, 84]
 
 
-def test_a_game_that_follows_no_seed_is_said_to_and_goes_on_with_new_episodes(folder, monkeypatch):
+def test_a_game_that_follows_no_seed_is_said_to_and_goes_on_with_new_episodes(folder):
     place, module = folder
     command = arguments(place / "run", f"{module}:Drifting", *RAINBOW)
-    with monkeypatch.context() as patch:
-        stopping_at(patch, 50)
+    with programs.after_a_save(step=50):
         stopped = programs.call(PROGRAM, *command, directory=place, checkpoint_period=50)
     assert stopped.returncode == 128 + signal.SIGTERM, stopped.stderr
     (line,) = [line for line in stopped.stdout.splitlines() if "equal seeds" in line]
@@ -157,11 +143,10 @@ def test_a_game_that_follows_no_seed_is_said_to_and_goes_on_with_new_episodes(fo
     assert again.returncode == 0 and "finished already" in again.stdout, again.stderr
 
 
-def test_a_damaged_log_of_a_game_that_follows_no_seed_is_refused(folder, monkeypatch):
+def test_a_damaged_log_of_a_game_that_follows_no_seed_is_refused(folder):
     place, module = folder
     command = arguments(place / "run", f"{module}:Drifting", *RAINBOW)
-    with monkeypatch.context() as patch:
-        stopping_at(patch, 50)
+    with programs.after_a_save(step=50):
         programs.call(PROGRAM, *command, directory=place, checkpoint_period=50)
     log = place / "run" / "frames.log"
     content = log.read_bytes()
