@@ -11,7 +11,6 @@ import sys
 import pytest
 
 from rcrl_jax.programs import commands
-from tests.programs.test_minatar import arguments
 
 ROOT = pathlib.Path(__file__).parents[1]
 SPEC = """
@@ -104,17 +103,3 @@ def test_installed_commands_work_beside_packages_of_the_same_names(call, install
     reported = call(command("rcrl-report"), "--results=results", "--output=page.html")
     assert reported == "page.html: runs: 1, left out: 0\n"
     assert "Atari-100k: scores" in call(command("rcrl-table1"), "--results=results")
-
-
-@pytest.mark.parametrize(
-    "room",
-    ["benchmarks/compiled", "experiments/theory", "experiments/simple", "rcrl_jax/ops/kernels"],
-)
-def test_agents_train_without_a_room_that_can_be_deleted(room, tmp_path):
-    copy(tmp_path, without=room)
-    done = subprocess.run(
-        [sys.executable, "-m", "experiments.minatar", *arguments("run")],
-        cwd=tmp_path, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "run" / "minatar_rcrl" / "Breakout" / "seed_0" / "scores.json").exists()
