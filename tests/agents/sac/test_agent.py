@@ -461,33 +461,6 @@ def test_anchors_that_are_the_rl_batch_are_cropped_apart_from_it():
     assert metrics["apart"] > 0.5  # 0 with the RL batch's crops
 
 
-@pytest.mark.parametrize("kind", types.ContrastBatch._fields)
-def test_anchors_positives_and_negatives_are_cropped_at_random(kind):
-    """The pairs of the other two kinds are blank, so that their crops have no effect."""
-    _, update = agent_of("rcrl_curl_sac")
-    state, batch = fresh("rcrl_curl_sac"), batch_of("rcrl_curl_sac")
-    contrast = types.ContrastBatch(
-        *(
-            pairs if name == kind else pairs._replace(observation=0 * pairs.observation)
-            for name, pairs in batch.contrast._asdict().items()
-        )
-    )
-    other_key = jax.random.key_data(jax.random.key(99))
-    one, other = (
-        update(RUN, s, batch._replace(contrast=contrast))[1].metrics["loss_return_contrast"]
-        for s in (state, state._replace(key=other_key))
-    )
-    assert one != other
-
-
-def test_anchor_and_positive_are_cropped_apart():
-    _, update = agent_of("rcrl_curl_sac")
-    batch = batch_of("rcrl_curl_sac")
-    same = batch._replace(contrast=batch.contrast._replace(positive=batch.contrast.anchor))
-    metrics = update(RUN, fresh("rcrl_curl_sac"), same)[1].metrics
-    assert metrics["cosine_positive"] < 1 - 1e-5
-
-
 def test_every_observation_of_an_update_is_cropped_with_its_own_key(monkeypatch):
     agent, _ = agent_of("rcrl_sac")
     state, batch, seen = fresh("rcrl_sac"), batch_of("rcrl_sac"), []
