@@ -336,33 +336,6 @@ def flat(sample):
     return arrays + jax.tree.leaves(contrast)
 
 
-def test_samples_are_independent_of_fleet_composition():
-    scripts = [pattern(p * 3) for p in ("..+....C..T.", "C.C.C..+-T..", "............")]
-    seeds = np.array([11, 5, 7])
-    fleet = Pair(3, capacity=24, seeds=seeds)
-    alone = [Pair(1, capacity=24, seeds=seeds[[r]]) for r in range(3)]
-    for r in range(3):
-        alone[r].slow[0].run = r  # the same frames
-    rng = np.random.default_rng(0)
-    for step, events in enumerate(zip(*scripts, strict=True)):
-        fleet.add(list(events))
-        for pair, event in zip(alone, events, strict=True):
-            pair.add([event])
-        if step < 6:
-            continue
-        sample = fleet.sample(4, 6, 0.5)
-        for r, pair in enumerate(alone):
-            for one, many in zip(flat(pair.sample(4, 6, 0.5)), flat(sample), strict=True):
-                np.testing.assert_array_equal(one[0], many[r])
-        losses = rng.uniform(0.1, 4.0, sample.index.shape).astype(np.float32)
-        fleet.fast.update_priorities(sample.index, losses)
-        for r, pair in enumerate(alone):
-            pair.fast.update_priorities(sample.index[[r]], losses[[r]])
-    for r, pair in enumerate(alone):
-        for one, many in zip(pair.fast.state, fleet.fast.state, strict=True):
-            np.testing.assert_array_equal(one[0], many[r])
-
-
 def test_restored_replay_continues_exactly():
     text = "..+....C..T." * 3
     first = play(text, capacity=24)

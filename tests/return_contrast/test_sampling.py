@@ -239,19 +239,29 @@ RULES = [
 def test_samples_of_each_rule_are_independent_of_fleet_composition(rule):
     scripts = [pattern(p * 3) for p in ("..+....C..T.", "C.C.C..+-T..", "............")]
     seeds = np.array([11, 5, 7])
-
-    def sample(runs):
-        pair = Pair(len(runs), capacity=24, seeds=seeds[runs], contrast_rule=ContrastRule(**rule))
-        for reference, run in zip(pair.slow, runs, strict=True):
-            reference.run = run  # the same frames
-        for events in zip(*(scripts[run] for run in runs), strict=True):
-            pair.add(list(events))
-        return flat(pair.sample(6, 6, 0.5))
-
-    together = sample([0, 1, 2])
-    for run in range(3):
-        for one, many in zip(sample([run]), together, strict=True):
-            np.testing.assert_array_equal(one[0], many[run])
+    own = {"capacity": 24, "contrast_rule": ContrastRule(**rule)}
+    fleet = Pair(3, seeds=seeds, **own)
+    alone = [Pair(1, seeds=seeds[[r]], **own) for r in range(3)]
+    for r in range(3):
+        alone[r].slow[0].run = r  # the same frames
+    rng = np.random.default_rng(0)
+    for step, events in enumerate(zip(*scripts, strict=True)):
+        fleet.add(list(events))
+        for pair, event in zip(alone, events, strict=True):
+            pair.add([event])
+        if step < 6:
+            continue
+        sample = fleet.sample(6, 6, 0.5)
+        for r, pair in enumerate(alone):
+            for one, many in zip(flat(pair.sample(6, 6, 0.5)), flat(sample), strict=True):
+                np.testing.assert_array_equal(one[0], many[r])
+        losses = rng.uniform(0.1, 4.0, sample.index.shape).astype(np.float32)
+        fleet.fast.update_priorities(sample.index, losses)
+        for r, pair in enumerate(alone):
+            pair.fast.update_priorities(sample.index[[r]], losses[[r]])
+    for r, pair in enumerate(alone):
+        for one, many in zip(pair.fast.state, fleet.fast.state, strict=True):
+            np.testing.assert_array_equal(one[0], many[r])
 
 
 @pytest.mark.parametrize("rule", RULES)
