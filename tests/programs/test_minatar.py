@@ -1,13 +1,10 @@
-"""The command on MinAtar: alone, in a fleet, interrupted, scored afterwards."""
+"""The command on MinAtar: alone, in a fleet, scored afterwards."""
 
 import json
-import os
-import signal
 
 import numpy as np
 import pytest
 
-from rcrl_jax.runs import checkpoints
 from tests.programs import programs
 
 PROGRAM = "experiments.minatar"
@@ -31,38 +28,19 @@ def files_of(workdir, game, seed):
     return parameters, returns
 
 
-def assert_same(one, other):
-    np.testing.assert_equal(one, other)
-
-
 @pytest.mark.slow
-def test_a_run_is_the_same_alone_in_a_fleet_and_interrupted(tmp_path, monkeypatch):
-    fleet, alone = tmp_path / "fleet", tmp_path / "alone"
-    result = programs.call(PROGRAM, *arguments(fleet, "--game=Breakout", "--seeds=0,1", "--nulls"))
+def test_a_fleet_of_the_command_is_described_and_compared(tmp_path):
+    fleet = tmp_path / "fleet"
+    command = arguments(fleet, "--game=Breakout", "--seeds=0,1", "--nulls")
+    result = programs.call(PROGRAM, *command)
     assert result.returncode == 0, result.stderr
     assert "Breakout: no published scores" in result.stdout
     sentence = result.stdout.splitlines()[-1]
     assert sentence.startswith("minatar_rcrl on Breakout, 2 seeds of 90 steps: the agents score ")
     assert (fleet / "minatar_rcrl" / "Breakout" / "gain.png").exists()
 
-    save = checkpoints.CheckpointStore.save
-
-    def save_and_stop(store, checkpoint):
-        save(store, checkpoint)
-        if checkpoint.step == 50:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    command = arguments(alone, "--game=Breakout", "--seed=1")
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoints.CheckpointStore, "save", save_and_stop)
-        stopped = programs.call(PROGRAM, *command, checkpoint_period=50)
-    assert stopped.returncode == 128 + signal.SIGTERM, stopped.stderr
-    resumed = programs.call(PROGRAM, *command, checkpoint_period=50)
-    assert resumed.returncode == 0 and "resuming at step" in resumed.stdout, resumed.stderr
-    assert_same(files_of(alone, "Breakout", 1), files_of(fleet, "Breakout", 1))
-
     described = json.loads(
-        (alone / "minatar_rcrl" / "Breakout" / "seed_1" / "manifest.json").read_text()
+        (fleet / "minatar_rcrl" / "Breakout" / "seed_1" / "manifest.json").read_text()
     )
     environment = described["environment"]
     assert environment["backend"] == "minatar" and environment["rules"] == 1
@@ -103,7 +81,7 @@ def test_from_a_manifest_the_same_run_is_trained_again(tmp_path):
     done = programs.call(PROGRAM, f"--from={told}", directory=tmp_path)
     assert done.returncode == 0, done.stderr
     own = tmp_path / "runs" / "minatar_rcrl-Breakout-7-again"
-    assert_same(files_of(own, "Breakout", 7), files_of(fleet, "Breakout", 7))
+    np.testing.assert_equal(files_of(own, "Breakout", 7), files_of(fleet, "Breakout", 7))
     assert told.read_bytes() == before
     run = json.loads((own / "minatar_rcrl/Breakout/seed_7/manifest.json").read_text())["run"]
     assert run == json.loads(before)["run"]
