@@ -125,29 +125,10 @@ def change_scores(paths, **changes):
         ("episodes", 3, "episodes is 3, but it holds 2 returns"),
     ],
 )
-@pytest.mark.parametrize("digests", [True, False])
-def test_edited_scores_are_noticed(paths, name, value, says, digests):
+def test_edited_scores_are_noticed(paths, name, value, says):
     write(paths[0])
     change_scores(paths[0], **{name: value})
-    if not digests:
-        drop_digests(paths[0])
     with pytest.raises(files.Damaged, match=rf"scores.json is damaged: {says}"):
-        records.read_result(paths[0].directory)
-
-
-def drop_digests(paths):
-    scores = records.read_scores(paths.scores)
-    del scores["record_digests"]
-    files.write_json_atomically(paths.scores, scores)
-
-
-@pytest.mark.parametrize("name", ["metrics", "evaluations"])
-def test_old_scores_without_digests_need_their_records_all_the_same(paths, name):
-    write(paths[0])
-    drop_digests(paths[0])
-    assert records.read_result(paths[0].directory)
-    getattr(paths[0], name).unlink()
-    with pytest.raises(files.Damaged, match=f"{name}.jsonl, to which it belongs, is missing"):
         records.read_result(paths[0].directory)
 
 

@@ -244,6 +244,7 @@ DAMAGE = {
     "NaN mean": (change("scores.json", mean=math.nan), "scores.json is damaged: it has a return"),
     "wrong mean": (change("scores.json", mean=11.0), "the mean is 11.0, but its returns give 10.0"),
     "episodes": (change("scores.json", episodes=9), "episodes is 9, but it holds 10 returns"),
+    "cut": (change("scores.json", episodes_cut=1), "episodes_cut is not that of the last line"),
     "steps": (change("scores.json", agent_steps=999), "agent_steps is 999, but steps is 1000"),
     "env steps": (change("scores.json", env_steps=999), "env_steps is 999, but env_steps is 1000"),
     "other seed": (change("scores.json", seed=1), "seed is 1, but seed is 0"),
