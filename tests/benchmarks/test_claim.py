@@ -269,12 +269,6 @@ def test_a_run_whose_code_is_unknown_is_named(tmp_path, commit):
     assert f"rcrl/Hero/seed_1 ({commit or 'unknown'})" in line
 
 
-def test_a_page_that_the_program_did_not_write_stays(tmp_path):
-    (tmp_path / "README.md").write_text("# Mine\n")
-    assert_refused(programs.call("benchmarks.claim", f"--results={tmp_path}"))
-    assert (tmp_path / "README.md").read_text() == "# Mine\n"
-
-
 def test_the_command_writes_what_it_prints_and_refuses_in_one_line(complete, tmp_path):
     results = shutil.copytree(complete, tmp_path / "results")
     result = programs.call("benchmarks.claim", f"--results={results}")

@@ -40,13 +40,14 @@ def kill_the_worker() -> None:
     worker.kill()
 
 
-def train(workdir, backend) -> None:
-    """Trains for a few updates."""
-    arguments = small(workdir, TASK, "rcrl_sac", 8 * 30)
+@pytest.mark.usefixtures("renderer", "envpool_renderer")
+@pytest.mark.parametrize("backend", ["dm_control", "envpool"])
+def test_the_command_trains_from_start_to_scores(tmp_path, backend):
+    arguments = small(tmp_path, TASK, "rcrl_sac", 8 * 30)
     result = programs.call(PROGRAM, *arguments, f"--backend={backend}", record_period=5)
     assert result.returncode == 0, result.stderr
     assert "Traceback" not in result.stderr
-    paths = RunPaths(workdir, "rcrl_sac", TASK, 1)
+    paths = RunPaths(tmp_path, "rcrl_sac", TASK, 1)
     described = json.loads(paths.manifest.read_text())
     assert described["run"]["backend"] == described["environment"]["backend"] == backend
     assert described["environment"]["action_repeat"] == 8
@@ -57,17 +58,7 @@ def train(workdir, backend) -> None:
     assert any("loss_return_contrast" in line for line in records.read_records(paths.metrics))
 
 
-@pytest.mark.usefixtures("renderer", "envpool_renderer")
-def test_the_command_trains_from_start_to_scores(tmp_path):
-    train(tmp_path, "dm_control")
-
-
-@pytest.mark.usefixtures("renderer", "envpool_renderer")
-def test_the_command_trains_with_envpool(tmp_path):
-    train(tmp_path, "envpool")
-
-
-def test_a_dead_simulator_is_reported_and_the_same_command_resumes(tmp_path, monkeypatch):
+def test_a_dead_simulator_is_reported_and_the_same_command_resumes(tmp_path):
     arguments = small(tmp_path, TASK, "state_sac", 8 * 80)
     paths = RunPaths(tmp_path, "state_sac", TASK, 1)
     with programs.after_a_save(kill_the_worker):
