@@ -649,7 +649,8 @@ def test_components_that_a_run_lacks_change_nothing(preset, own):
         assert all(equal) and np.array_equal(changed, usual)
     else:  # the last component counts
         assert not all(equal)
-        assert np.any(changed != usual) or preset == "planet"  # whose first plan need not change
+        if preset != "planet":  # whose first plan need not change
+            assert np.any(changed != usual)
 
 
 def test_slac_learns_the_model_alone_at_first():
