@@ -47,16 +47,20 @@ class Ended(NamedTuple):
     stderr: str
 
 
-def call(module: str, *arguments: str, directory: os.PathLike | str = _ROOT, **fields) -> Ended:
+def call(
+    module: str, *arguments: str, directory: os.PathLike | str = _ROOT, command: str = "", **fields
+) -> Ended:
     """Runs `python -m module` with `arguments` in `directory`; `fields` are of its plans.
 
-    An exception that would end the program with a traceback is raised.
+    The program takes `command` for what the user has typed, if there is one. An exception that
+    would end the program with a traceback is raised.
     """
     stdout, stderr, code = io.StringIO(), io.StringIO(), 0
+    typed = [command] if command else ["-m", module]
     with (
         nothing_imported(),
         _replaced(sys, "argv", [module, *arguments]),
-        _replaced(sys, "orig_argv", [sys.executable, "-m", module, *arguments]),
+        _replaced(sys, "orig_argv", [sys.executable, *typed, *arguments]),
         # The library's own would also set up logging for the whole process.
         _replaced(app, "run", _run),
         # Cannot be taken back.

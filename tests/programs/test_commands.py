@@ -41,8 +41,13 @@ def run_as(command: str, *arguments: str, missing: str = "") -> subprocess.Compl
     return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("command", ["rcrl-compare", "rcrl-report", "rcrl-table1", "rcrl-table2"])
-@pytest.mark.parametrize("missing", ["pandas", "jinja2"])
+@pytest.mark.parametrize(
+    "command, missing",
+    [
+        ("rcrl-compare", "pandas"), ("rcrl-report", "pandas"), ("rcrl-report", "jinja2"),
+        ("rcrl-table1", "pandas"), ("rcrl-table2", "pandas"),
+    ],
+)  # fmt: skip
 def test_help_is_printed_without_the_packages_of_tables(command, missing):
     """`pip install .` leaves them out."""
     ended = run_as(command, "--help", missing=missing)
@@ -61,7 +66,7 @@ def test_the_version_is_printed_without_the_packages_of_tables(command):
 def test_a_command_calls_programs_by_the_names_that_were_typed():
     """And `python -m` by those."""
     for command, module in commands.PROGRAMS.items():
-        helped = run_as(command, "--help").stdout
+        helped = programs.call(module, "--help", command=command).stdout
         assert command in helped and "python -m" not in helped, command
         assert not re.search(rf"\b{re.escape(module)}\b(?!\.)", helped), command
     helped = programs.run("experiments.atari100k", "--help").stdout

@@ -113,25 +113,29 @@ def test_a_name_that_means_another_arm_is_not_taken(tmp_path, name):
     assert [*reading.frame.arm] == ["rcrl(n_step=5)"] and len(reading.problems) == 1
 
 
-def test_every_finished_run_of_the_repository_is_read():
-    reading = runs.read(RESULTS)
+@pytest.fixture(scope="module")
+def repository():
+    return runs.read(RESULTS)
+
+
+def test_every_finished_run_of_the_repository_is_read(repository):
     manifests = {path.parent for path in RESULTS.rglob("manifest.json")}
     unfinished = {path for path in manifests if "unfinished" in path.parts}
-    assert {problem.partition(" is not finished")[0] for problem in reading.problems} == {
+    assert {problem.partition(" is not finished")[0] for problem in repository.problems} == {
         str(path) for path in unfinished
     }
-    assert {*reading.frame.directory} == manifests - unfinished
+    assert {*repository.frame.directory} == manifests - unfinished
     assert len(manifests) >= 54
-    for run in reading.frame.itertuples():
+    for run in repository.frame.itertuples():
         written = json.loads((run.directory / "scores.json").read_text())
         assert run.score == written["mean"]
         assert run.env_steps == written["env_steps"]
 
 
-def test_old_runs_of_the_repository_have_the_arm_that_they_are_today():
-    frame = runs.read(RESULTS).frame
-    frame.index = frame.directory.map(lambda directory: str(directory.relative_to(RESULTS)))
-    arms = frame.arm
+def test_old_runs_of_the_repository_have_the_arm_that_they_are_today(repository):
+    frame = repository.frame
+    places = frame.directory.map(lambda directory: str(directory.relative_to(RESULTS)))
+    arms = frame.arm.set_axis(places)
     assert arms["representation/Alien/rcrl/seed_0"] == "rcrl_normal"
     assert arms["mechanism/first/normal_concatenation/rcrl/Alien/seed_0"] == "rcrl_normal"
     assert arms["mechanism/first/ones_difference_product/rcrl/Alien/seed_0"] == "rcrl"

@@ -56,10 +56,8 @@ def test_a_run_is_saved_between_the_updates_of_a_step(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("undrawn_curves")
-@pytest.mark.parametrize("preset", ["planet", "slac"])
-def test_a_run_resumes_in_the_middle_of_updates_and_of_an_episode(tmp_path, monkeypatch, preset):
-    """Of SLAC, between two updates of the model alone."""
-    whole = toy_world_models.make_plan(tmp_path / "whole", preset)
+def test_slac_resumes_between_updates_of_the_model_alone_and_in_an_episode(tmp_path, monkeypatch):
+    whole = toy_world_models.make_plan(tmp_path / "whole", "slac")
     toy.run(whole)
     parts = dataclasses.replace(whole, workdir=tmp_path / "parts")
     toy.run_and_stop_between_updates(parts, monkeypatch, 20, 2)

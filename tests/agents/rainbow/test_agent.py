@@ -594,7 +594,7 @@ def test_width_and_memory_of_an_encoder_of_frames_are_those_of_its_program(name,
     assert ENCODERS[name].bytes_an_image == pytest.approx((memory(8) - memory(4)) / 4, rel=0.25)
 
 
-@pytest.mark.parametrize("preset", ["erainbow", "rcrl_curl", "der_plus_rcrl"])
+@pytest.mark.parametrize("preset", ["rcrl_curl", "der_plus_rcrl"])
 def test_agents_learn_with_the_residual_encoder(preset):
     """Every layer of the encoder moves, by finite gradients."""
     agent, update = agent_of(preset, encoder="impala")

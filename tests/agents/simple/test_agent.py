@@ -246,9 +246,8 @@ def test_metrics_are_means_over_the_updates_of_a_phase():
     assert seen[4]["entropy_in_model"] == seen[3]["entropy_in_model"]
 
 
-@pytest.mark.parametrize("model", ["deterministic", "stochastic"])
-def test_windows_with_a_reward_are_those_whose_predicted_frames_have_one(model):
-    agent, state = agent_of(model), state_of(model)
+def test_windows_with_a_reward_are_those_whose_predicted_frames_have_one():
+    agent, state = agent_of(), state_of()
     batch = batch_of(agent, simple_training.MODEL)
     rewards = np.zeros_like(batch.transitions.reward)  # [2, C + targets], C = 2
     # The one before the last given frame is not predicted, nor the one after the last frame.
