@@ -9,13 +9,14 @@ import html.parser
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import urllib.parse
 
 import pytest
 import yaml
+
+from tests import browser as browsers
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -124,58 +125,39 @@ def test_pages_are_made_from_the_code(site):
     assert programs.count("<h2") > 20
 
 
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    started = browsers.start(tmp_path_factory.mktemp("profile"))
+    yield started
+    started.quit()
+
+
 @pytest.mark.slow
-def test_the_search_finds_how_to_train_a_game_in_a_page_without_a_server(site):
-    driver = browser()
+def test_the_search_finds_how_to_train_a_game_in_a_page_without_a_server(site, browser):
     from selenium.webdriver.support.wait import WebDriverWait
 
-    try:
-        driver.get((site / "index.html").as_uri())
-        box = driver.find_element("css selector", "[data-md-component=search-query]")
-        box.click()
-        box.send_keys("own game")
-        first = [f".md-search-result__item:nth-child({n}) a[href*=own]" for n in (1, 2, 3)]
-        WebDriverWait(driver, 60).until(
-            lambda page: page.find_elements("css selector", ", ".join(first))
-        )
-        assert not [line for line in driver.get_log("browser") if line["level"] == "SEVERE"]
-    finally:
-        driver.quit()
+    browsers.resize(browser, 1280)
+    browser.get((site / "index.html").as_uri())
+    box = browser.find_element("css selector", "[data-md-component=search-query]")
+    box.click()
+    box.send_keys("own game")
+    first = [f".md-search-result__item:nth-child({n}) a[href*=own]" for n in (1, 2, 3)]
+    WebDriverWait(browser, 60).until(
+        lambda page: page.find_elements("css selector", ", ".join(first))
+    )
+    assert not [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 1280])
-def test_pages_fit_a_screen(site, width):
-    driver = browser()
-    try:
-        driver.set_window_size(max(width, 500), 900)
-        driver.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500},
-        )
-        for page in site.glob("*.html"):
-            driver.get(page.as_uri())
-            wide = driver.execute_script("return document.documentElement.scrollWidth")
-            assert wide <= width, page.name
-            if width == 1280 and page.stem in ("index", "results"):
-                assert not driver.execute_script(_CUT), page.name
-    finally:
-        driver.quit()
-
-
-def browser():
-    """A browser without a screen; skips where there is none."""
-    if not shutil.which("chromium") or not shutil.which("chromedriver"):
-        pytest.skip("no browser: apt-get install chromium chromium-driver")
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,1000"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    return driver
+def test_pages_fit_a_screen(site, browser, width):
+    browsers.resize(browser, width)
+    for page in site.glob("*.html"):
+        browser.get(page.as_uri())
+        wide = browser.execute_script("return document.documentElement.scrollWidth")
+        assert wide <= width, page.name
+        if width == 1280 and page.stem in ("index", "results"):
+            assert not browser.execute_script(_CUT), page.name
 
 
 def test_every_page_has_a_place_in_one_of_five_parts():

@@ -12,13 +12,13 @@ import html.parser
 import io
 import json
 import re
-import shutil
 import urllib.parse
 
 import matplotlib
 import pytest
 
 from rcrl_jax.tables import command, page, panels, runs
+from tests import browser as browsers
 from tests.tables import pages, synthetic
 
 
@@ -365,28 +365,11 @@ def test_measures_are_means_over_seeds_with_the_clock_beside_each_auc(built, tmp
 
 # --- in a browser -----------------------------------------------------------------------------
 
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-)  # fmt: skip
-
 
 @pytest.fixture(scope="module")
 def browser(built, results, tmp_path_factory):
     """A browser that shows the page."""
-    programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
-    if not all(programs):
-        pytest.skip("no browser: apt-get install chromium chromium-driver")
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = programs[0]
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.ignore_local_proxy_environment_variables()
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    started = webdriver.Chrome(options=options, service=Service(programs[1]))
+    started = browsers.start(tmp_path_factory.mktemp("profile"))
     try:
         path = results.parent / "report.html"
         path.write_text(built.html, encoding="utf-8")
@@ -398,10 +381,7 @@ def browser(built, results, tmp_path_factory):
 
 
 def emulate(browser, *, width=1200, scheme="light"):
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600},
-    )
+    browsers.resize(browser, width)
     feature = {"name": "prefers-color-scheme", "value": scheme}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
 
