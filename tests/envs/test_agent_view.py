@@ -7,86 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rcrl_jax.envs.agent_view import AgentEnvironment
-from rcrl_jax.envs.protocol import (
-    EnvironmentProtocol,
-    TimeStep,
-    VectorEnvironment,
-    after_reset,
-    discrete_spec,
-)
+from rcrl_jax.envs.protocol import EnvironmentProtocol
+from tests.envs.scripted import Event, Game, ScriptedEnvironment
 
 FRAME_SHAPE = (2, 2)
 
 
-class Event(NamedTuple):
-    """Result of one scripted step."""
-
-    reward: float
-    lives: int
-    truncated: bool = False
-
-
-class Game(NamedTuple):
-    """A scripted game: it is over with its last event, unless that event is a truncation."""
-
-    lives: int
-    events: list[Event]
-
-
-def frame_of(row: int, game: int, t: int) -> np.ndarray:
+def frame_of(row: int, game: int, t: int, shown: int = 0) -> np.ndarray:
     """A frame that no other (environment, game, time) has, and that is not zero."""
     return np.array([[row + 1, game + 1], [t + 1, 255]], np.uint8)
-
-
-class ScriptedEnvironment(VectorEnvironment):
-    """Plays a list of games, over and over, in each environment."""
-
-    def __init__(self, scripts: list[list[Game]]):
-        self.scripts = scripts
-        self.num_envs = len(scripts)
-        self.spec = discrete_spec(FRAME_SHAPE, 2)
-        self.num_valid_actions = np.full(self.num_envs, 2, np.int32)
-        self.description = {"backend": "scripted"}
-        self.game = np.full(self.num_envs, -1)
-        self.t = np.zeros(self.num_envs, int)
-        self.needs_reset = np.ones(self.num_envs, bool)
-        self.last = None
-
-    def reset(self, mask=None):
-        mask = np.ones(self.num_envs, bool) if mask is None else mask
-        self.game[mask] += 1
-        self.t[mask] = 0
-        self.needs_reset[mask] = False
-        rows = np.flatnonzero(mask)
-        frame = np.stack([frame_of(r, self.game[r], 0) for r in rows])
-        lives = np.array([self.current(r).lives for r in rows], np.int32)
-        self.last = after_reset(self.last, mask, frame, lives)
-        return self.last
-
-    def send(self, actions):
-        assert not self.needs_reset.any(), "stepped an environment whose game had ended"
-        self.t += 1
-
-    def recv(self):
-        rows = range(self.num_envs)
-        events = [self.current(r).events[self.t[r] - 1] for r in rows]
-        over = np.array([self.t[r] == len(self.current(r).events) for r in rows])
-        truncated = np.array([event.truncated for event in events])
-        self.needs_reset = over | truncated
-        self.last = TimeStep(
-            frame=np.stack([frame_of(r, self.game[r], self.t[r]) for r in rows]),
-            reward=np.array([event.reward for event in events], np.float32),
-            lives=np.array([event.lives for event in events], np.int32),
-            terminated=over & ~truncated,
-            truncated=truncated,
-        )
-        return self.last
-
-    def close(self):
-        pass
-
-    def current(self, r: int) -> Game:
-        return self.scripts[r][self.game[r] % len(self.scripts[r])]
 
 
 class Expected(NamedTuple):
@@ -180,7 +109,7 @@ protocols = st.builds(
 @settings(max_examples=60)
 def test_view_equals_a_slow_reference(scripts, protocol):
     num_steps, rows = 30, range(len(scripts))
-    view = AgentEnvironment(ScriptedEnvironment(scripts), protocol)
+    view = AgentEnvironment(ScriptedEnvironment(scripts, frame_of), protocol)
     expected = [reference(row, games, num_steps, protocol) for row, games in enumerate(scripts)]
 
     first = view.reset()
@@ -210,7 +139,7 @@ def make_protocol(**changes):
 
 def play(games, num_steps, **changes):
     """Steps of one environment: `AgentStep`s without the leading axis."""
-    view = AgentEnvironment(ScriptedEnvironment([games]), make_protocol(**changes))
+    view = AgentEnvironment(ScriptedEnvironment([games], frame_of), make_protocol(**changes))
     view.reset()
     steps = [view.step(np.zeros(1, np.int32)) for _ in range(num_steps)]
     return [type(step)(*(field[0] for field in step)) for step in steps]
@@ -258,7 +187,7 @@ class TestByHand:
 
 
 def test_reset_discards_a_running_game():
-    environment = ScriptedEnvironment([[Game(0, [Event(7, 0)] * 10)]])
+    environment = ScriptedEnvironment([[Game(0, [Event(7, 0)] * 10)]], frame_of)
     view = AgentEnvironment(
         environment, make_protocol(frame_stack=2, clip_rewards=False, max_episode_steps=5)
     )

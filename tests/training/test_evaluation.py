@@ -5,14 +5,9 @@ import pytest
 
 from rcrl_jax import types
 from rcrl_jax.agents.make_agent import make_agent
-from rcrl_jax.envs.protocol import (
-    TimeStep,
-    VectorEnvironment,
-    after_reset,
-    discrete_spec,
-    validate_mask,
-)
+from rcrl_jax.envs.protocol import discrete_spec
 from rcrl_jax.training import evaluation
+from tests.envs.scripted import Event, Game, ScriptedEnvironment
 from tests.training import toy
 
 LIMIT = 8
@@ -21,57 +16,13 @@ AGENT = make_agent(
 )
 
 
-class ScriptedGames(VectorEnvironment):
-    """Environments whose games are lists of (reward, lives after it); see `VectorEnvironment`.
+def scripted(games: list[list[list[tuple[float, int]]]]) -> ScriptedEnvironment:
+    """Games that are lists of (reward, lives after it), with three lives at first.
 
     The frames of each environment are filled with the numbers 1, 2, 3, ... in their order.
     """
-
-    def __init__(self, games: list[list[list[tuple[float, int]]]]):
-        self.num_envs = len(games)
-        self.spec = discrete_spec((84, 84), 3)
-        self.num_valid_actions = np.full(self.num_envs, 3, np.int32)
-        self.description = {"backend": "scripted"}
-        self.is_closed, self.retired = False, None
-        self._games = games
-        self._game = np.full(self.num_envs, -1)
-        self._step = np.zeros(self.num_envs, int)
-        self._frames = np.zeros(self.num_envs, np.uint8)
-        self._last = None
-
-    def reset(self, mask=None):
-        mask = validate_mask(mask, self.num_envs, first=self._last is None)
-        self._game[mask] += 1
-        self._step[mask] = 0
-        frame = self._next_frames(mask)[mask]
-        lives = np.full(mask.sum(), 3, np.int32)
-        self._last = after_reset(self._last, mask, frame, lives)
-        return self._last
-
-    def send(self, actions):
-        script = [g[i][s] for g, i, s in zip(self._games, self._game, self._step, strict=True)]
-        ends = [len(g[i]) for g, i in zip(self._games, self._game, strict=True)]
-        self._step += 1
-        self._last = TimeStep(
-            frame=self._next_frames(np.ones(self.num_envs, bool)),
-            reward=np.array([reward for reward, _ in script], np.float32),
-            lives=np.array([lives for _, lives in script], np.int32),
-            terminated=self._step == np.array(ends),
-            truncated=np.zeros(self.num_envs, bool),
-        )
-
-    def recv(self):
-        return self._last
-
-    def retire(self, mask):
-        self.retired = mask.tolist()
-
-    def close(self):
-        self.is_closed = True
-
-    def _next_frames(self, mask):
-        self._frames[mask] += 1
-        return np.broadcast_to(self._frames[:, None, None], (self.num_envs, 84, 84)).copy()
+    scripts = [[Game(3, [Event(*event) for event in game]) for game in own] for own in games]
+    return ScriptedEnvironment(scripts, lambda *place: np.full((84, 84), place[-1], np.uint8))
 
 
 class Spy:
@@ -114,7 +65,7 @@ def _evaluate(games=GAMES, seeds=(4, 9), film=0, **options):
     spy, made = Spy(seeds), []
 
     def make_environment(environment_seeds):
-        made.append((environment_seeds, ScriptedGames(games)))
+        made.append((environment_seeds, scripted(games)))
         return made[-1][1]
 
     def call():
@@ -246,7 +197,7 @@ def test_later_games_can_be_played_alone():
 
         def make_environment(seeds):
             made.append(seeds)
-            return ScriptedGames([ENDLESS] * seeds.size)
+            return scripted([ENDLESS] * seeds.size)
 
         numbers = range(first, first + episodes)
         evaluation.evaluate("parameters", spy, evaluation.Games(make_environment, 70, numbers))
