@@ -2,6 +2,7 @@
 
 import functools
 
+import chex
 import jax
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from rcrl_jax.ops import precision, strided_convolution
 from tests.ops import lax
 from tests.ops.test_device_convolutions import outputs_and_gradients
+
+assert_close = functools.partial(chex.assert_trees_all_close, rtol=1e-4, atol=1e-4)
 
 
 def by_xla(x, kernel, bias):
@@ -49,9 +52,7 @@ def of_xla(convolve, side, size):
 def test_convolutions_equal_those_of_xla(mine, xla, size, side):
     arguments, expected = of_xla(xla, side, size)
     found = outputs_and_gradients(mine, arguments)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, expected
-    )
+    assert_close(found, expected)
 
 
 def test_outputs_on_devices_are_not_rounded_in_bfloat16():
@@ -79,8 +80,7 @@ def test_a_single_pixel_becomes_the_kernel_without_blocks():
         outputs_and_gradients(f, arguments)
         for f in (strided_convolution.convolve_transposed, transposed_by_xla)
     )
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+    assert_close(found, expected)
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,7 @@ def test_parts_of_a_batch_change_neither_results_nor_gradients(
     x, kernel = rng.normal(size=(number, side, side, 2)), rng.normal(size=(4, 4, 2, 2))
     arguments = [a.astype(np.float32) for a in (x, kernel, np.zeros(2))]
     found, expected = (outputs_and_gradients(f, arguments) for f in (mine, xla))
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+    assert_close(found, expected)
     lowered = jax.jit(mine).lower(*arguments).as_text()
     assert ("while" in lowered) == (parts > 1)
     elsewhere = jax.jit(mine).trace(*arguments).lower(lowering_platforms=("tpu",))

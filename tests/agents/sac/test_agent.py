@@ -3,6 +3,7 @@
 import functools
 import itertools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -494,10 +495,7 @@ def test_the_return_task_from_states_leaves_the_agent_as_it_is():
         one, _ = agent_of("state_sac", **with_task)[1](RUN, one, batch)
         other, _ = agent_of("state_sac")[1](RUN, other, batch)
     assert moved(start, one.params.auxiliary)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6),
-        one.params.agent, other.params.agent,
-    )  # fmt: skip
+    chex.assert_trees_all_close(one.params.agent, other.params.agent, rtol=1e-5, atol=1e-6)
 
 
 def test_a_fresh_agent_has_its_temperature_copied_targets_and_two_embeddings():

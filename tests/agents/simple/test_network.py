@@ -1,5 +1,6 @@
 """SimPLe's networks: convolutions against XLA's, parts by hand, bits, numbers of parameters."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -138,10 +139,8 @@ def test_a_layer_of_many_outputs_equals_a_dense_one_with_its_gradients():
     def of(product):
         return jax.value_and_grad(lambda *xs: jnp.sum(product(*xs) * weights), (0, 1))(x, kernel)
 
-    for a, b in zip(
-        jax.tree.leaves(of(simple_layers.multiply)), jax.tree.leaves(of(jnp.matmul)), strict=True
-    ):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+    found, expected = of(simple_layers.multiply), of(jnp.matmul)
+    chex.assert_trees_all_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_noisy_pixels_take_the_median_colour_of_the_batch():
