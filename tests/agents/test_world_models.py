@@ -267,11 +267,11 @@ def imagination(preset, state):
             mean, raw_std = jnp.split(raw, 2, axis=1)
             std = jax.nn.softplus(raw_std + np.log(np.expm1(5))) + 1e-4
             noise = jax.random.normal(action_key, (4, WIDTH))
-            action = jnp.tanh(5 * jnp.tanh(mean / 5) + std * noise)
-            scale = std * math.sqrt(2 * math.pi) * (1 - action**2)
+            raw = 5 * jnp.tanh(mean / 5) + std * noise
+            scale = std * math.sqrt(2 * math.pi) / jnp.cosh(raw) ** 2  # 1 - tanh ** 2 would cancel
             log_densities.append((-0.5 * noise**2 - jnp.log(scale))[:, :2].sum(1))
             noise = jax.random.normal(latent_key, (4, 3))
-            action = action * OWN[None]
+            action = jnp.tanh(raw) * OWN[None]
             latent = network.apply(params.model, latent, action, noise, method="imagine")
             features.append(latent.feature)
         value = [CRITIC.apply(params.value, f)[:, 0] for f in features]
