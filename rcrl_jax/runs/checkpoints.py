@@ -23,6 +23,7 @@ import numpy as np
 from rcrl_jax import files, types, words
 from rcrl_jax.replay.segment_replay import ReplayState
 from rcrl_jax.runs import parameters, storage
+from rcrl_jax.runs.paths import PARAMETERS
 from rcrl_jax.runs.records import RecordState
 
 KEPT = 2
@@ -259,36 +260,29 @@ def read_checkpoint(path: pathlib.Path, like: Checkpoint) -> Checkpoint:
         )
 
 
-def read_agent_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """Name -> agents' parameters in a checkpoint, leading axis R; see `read_agents`."""
-    with _reading(path):
-        return _below(_read(path, _AGENTS), _AGENTS)
-
-
-def read_agents(directory: pathlib.Path, step: int, like: types.Params) -> types.Params:
-    """Reads only the agents' parameters of a checkpoint; changes nothing on the disk.
+def read_agents(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """The agents' parameters by their paths, leading axis R; changes nothing on the disk.
 
     Args:
-      directory: holds the checkpoints; a training process may write and delete some meanwhile.
-      step: agent steps of the checkpoint.
-      like: parameters of the same structure, or their shapes; leading axis R.
-
-    Returns:
-      The parameters in NumPy, leading axis R.
+      path: a checkpoint, or the file of one run's final parameters. A training process may delete
+        a checkpoint meanwhile.
 
     Raises:
-      FileNotFoundError: the checkpoint does not exist, or no longer.
-      Damaged: it holds other parameters, or they have changed since they were saved.
+      FileNotFoundError: the file does not exist, or no longer.
+      Damaged: it is no such file, or the parameters have changed since they were saved.
       OSError: it cannot be read now.
+      MemoryError: there is too little memory for it.
     """
-    path = path_of(directory, step)
     try:
         with _reading(path):
-            return _take(_read(path, _AGENTS), _AGENTS, like)
+            if path.name != PARAMETERS:
+                return _below(_read(path, _AGENTS), _AGENTS)
+            with np.load(path) as file:
+                return {name: array[None] for name, array in _below(file, "agent/").items()}
     except files.Damaged:
         if path.exists():
             raise
-        raise FileNotFoundError(f"there is no checkpoint {path} any more") from None
+        raise FileNotFoundError(f"there is no file {path} any more") from None
 
 
 @contextlib.contextmanager

@@ -1,12 +1,10 @@
-"""Final parameters of runs, as `RunPaths.parameters` keeps them: arrays by name."""
+"""Parameters as arrays by name: so they are kept on the disk."""
 
-import pathlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-
-from rcrl_jax import files, types
 
 
 def by_name(params: Any) -> dict[str, Any]:
@@ -15,30 +13,23 @@ def by_name(params: Any) -> dict[str, Any]:
     return {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
 
 
-def read_agent(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """The final parameters of a run's agent by their paths, leading axis 1; see `read`."""
-    prefix = "agent/"
-    with files.reading(path), np.load(path) as file:
-        return {n.removeprefix(prefix): file[n][None] for n in file if n.startswith(prefix)}
-
-
-def read(path: pathlib.Path, like: types.TrainableParams) -> types.TrainableParams:
-    """The final parameters of a run, rounded to half precision when they were written.
+def fit(arrays: Mapping[str, np.ndarray], rows: Sequence[int], like: Any) -> Any:
+    """Some runs of named arrays as a tree.
 
     Args:
-        path: the run's file.
-        like: shapes and types of what is returned, leading axis 1.
+        arrays: by their paths in the tree, leading axis R.
+        rows: `[R']`, places of the wanted runs.
+        like: types and shapes of what is returned; the length of the leading axis is free.
 
     Raises:
-        Damaged: the file holds other parameters.
-        OSError: it cannot be read.
+        ValueError: they have other names or shapes.
     """
     wanted = by_name(like)
-    with files.reading(path), np.load(path) as file:
-        found = dict(file)
-        for name in sorted(found.keys() | wanted.keys()):
-            there = found[name].shape if name in found else None
-            if name not in wanted or there != wanted[name].shape[1:]:
-                raise ValueError(f"it holds no parameters of this agent: {name} is {there}")
-    arrays = [found[name][None].astype(shape.dtype) for name, shape in wanted.items()]
-    return jax.tree.unflatten(jax.tree.structure(like), arrays)
+    for name in sorted(arrays.keys() | wanted.keys()):
+        theirs, ours = (
+            list(of[name].shape[1:]) if name in of else "absent" for of in (arrays, wanted)
+        )
+        if theirs != ours:
+            raise ValueError(f"it holds other parameters: {name} is {theirs}, and {ours} here")
+    chosen = [arrays[name][rows].astype(leaf.dtype) for name, leaf in wanted.items()]
+    return jax.tree.unflatten(jax.tree.structure(like), chosen)

@@ -1,7 +1,6 @@
 """Builds the parts of an experiment from its plan."""
 
 import functools
-import pathlib
 from collections.abc import Sequence
 
 import jax
@@ -14,7 +13,7 @@ from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.replay import frames
 from rcrl_jax.replay.segment_replay import SegmentReplay
-from rcrl_jax.runs import checkpoints
+from rcrl_jax.runs import checkpoints, parameters
 from rcrl_jax.runs.paths import RunId
 from rcrl_jax.runs.workdir import Unusable
 from rcrl_jax.training import evaluation
@@ -146,27 +145,6 @@ def restore_agents(plan: Plan) -> tuple[Fleet, types.Params]:
     steps = checkpoints.kept_steps(directory)
     if not steps:
         raise FileNotFoundError(f"{directory} holds no checkpoint")
-    return fleet, load_agents(fleet, directory, steps[-1], range(fleet.num_runs), fleet.num_runs)
-
-
-def load_agents(
-    fleet: Fleet, directory: pathlib.Path, step: int, rows: Sequence[int], num_saved: int
-) -> types.Params:
-    """The parameters of a fleet's agents from a checkpoint, leading axis R', on the devices.
-
-    Args:
-      fleet: acts with them.
-      directory: holds the checkpoint.
-      step: agent steps of the checkpoint.
-      rows: `[R]`, places of the fleet's runs among those of the checkpoint.
-      num_saved: number of runs in the checkpoint.
-
-    Raises:
-      FileNotFoundError: there is no such checkpoint, or it was deleted while it was read.
-      ValueError: it holds other parameters.
-    """
+    arrays = checkpoints.read_agents(checkpoints.path_of(directory, steps[-1]))
     shapes = jax.eval_shape(fleet.init).params.agent
-    saved = jax.tree.map(lambda x: jax.ShapeDtypeStruct((num_saved, *x.shape[1:]), x.dtype), shapes)
-    params = checkpoints.read_agents(directory, step, saved)
-    rows = np.asarray(rows)
-    return fleet.to_devices(jax.tree.map(lambda x: x[rows], params))
+    return fleet, fleet.to_devices(parameters.fit(arrays, range(fleet.num_runs), shapes))

@@ -79,10 +79,7 @@ def read(
     """
     kept, rows = find(source, config, runs)
     try:
-        if kept.is_parameters:
-            there = parameters.read_agent(kept.path)
-        else:
-            there = checkpoints.read_agent_arrays(kept.path)
+        there = checkpoints.read_agents(kept.path)
     except (files.Damaged, OSError) as error:
         raise types.Incompatible(f"init_from: {error}") from None
     wanted = parameters.by_name(like)
@@ -93,16 +90,10 @@ def read(
         )
         if not wanted:
             raise types.Incompatible(f"init_from: an agent of {config.family} has no encoder here")
-    for name in sorted(there.keys() | wanted.keys()):
-        theirs, ours = (
-            list(of[name].shape[1:]) if name in of else "absent" for of in (there, wanted)
-        )
-        if theirs != ours:
-            raise types.Incompatible(
-                f"init_from: {source.directory} holds other parameters: {name} is {theirs}, "
-                f"and {ours} here"
-            )
-    chosen = {name: there[name][rows].astype(wanted[name].dtype) for name in wanted}
+    try:
+        chosen = parameters.fit(there, rows, wanted)
+    except ValueError as error:
+        raise types.Incompatible(f"init_from: {source.directory}: {error}") from None
     if not all(np.isfinite(array).all() for array in chosen.values()):
         raise types.Incompatible(f"init_from: an agent in {kept.path} has diverged")
     return chosen

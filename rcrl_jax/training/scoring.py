@@ -12,7 +12,7 @@ import jax
 
 from rcrl_jax import files, reference, types, words
 from rcrl_jax.envs import pools
-from rcrl_jax.runs import manifest, parameters, recorder, workdir
+from rcrl_jax.runs import checkpoints, manifest, parameters, recorder, workdir
 from rcrl_jax.runs.paths import RunPaths
 from rcrl_jax.runs.workdir import Kept, Trained, Unusable
 from rcrl_jax.signals import SAME_STOP_S, stop_signals
@@ -226,30 +226,28 @@ def _load(
     found: Trained, fleet: Fleet, rows: Sequence[int], step: int | None
 ) -> tuple[Kept, types.Params]:
     """A checkpoint (the newest if `step` is None), and the parameters of the fleet's agents."""
+    shapes = jax.eval_shape(fleet.init).params.agent
     for attempt in range(_ATTEMPTS):
         kept = workdir.find_checkpoint(found, step)
         try:
-            params = _read_agents(fleet, kept, rows, len(found.runs))
+            arrays = checkpoints.read_agents(kept.path)
+            with files.reading(kept.path):
+                if {len(array) for array in arrays.values()} != {len(found.runs)}:
+                    raise ValueError(f"it does not hold {words.count('run', len(found.runs))}")
+                params = parameters.fit(arrays, rows, shapes)
             break
         except FileNotFoundError:
             if attempt == _ATTEMPTS - 1:
                 raise
         except ValueError as error:
             raise Unusable(str(error)) from error
-    for r in loop.not_finite(jax.tree.leaves(fleet.to_host(params))):
+    for r in loop.not_finite(jax.tree.leaves(params)):
         run = found.runs[rows[r]]
         raise Unusable(
             f"the agent of {run.game}, seed {run.seed}, has diverged: its parameters in "
             f"{kept.path} are not finite; choose other runs or another --step"
         )
-    return kept, params
-
-
-def _read_agents(fleet: Fleet, kept: Kept, rows: Sequence[int], num_saved: int) -> types.Params:
-    if kept.is_parameters:
-        params = parameters.read(kept.path, jax.eval_shape(fleet.init).params).agent
-        return fleet.to_devices(params)
-    return build.load_agents(fleet, kept.path.parent, kept.step, rows, num_saved)
+    return kept, fleet.to_devices(params)
 
 
 def _claim_output(

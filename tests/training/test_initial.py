@@ -77,7 +77,7 @@ def agents_of(plan):
     """The newest agent parameters of a plan by their paths, leading axis R."""
     place = plan.paths[0].checkpoints
     newest = checkpoints.kept_steps(place)[-1]
-    return checkpoints.read_agent_arrays(checkpoints.path_of(place, newest))
+    return checkpoints.read_agents(checkpoints.path_of(place, newest))
 
 
 def plan_from(source, directory, part="all", seeds=(4,), **changes):

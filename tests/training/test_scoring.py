@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rcrl_jax import files
-from rcrl_jax.runs import checkpoints, manifest, storage, workdir
+from rcrl_jax.runs import checkpoints, manifest, parameters, storage, workdir
 from rcrl_jax.runs.workdir import Unusable
 from rcrl_jax.training import build, evaluation, experiment, scoring, video
 from rcrl_jax.training.progress import Progress
@@ -117,7 +117,7 @@ def test_parameters_of_another_agent_are_refused(finished, tmp_path):
     own = finished.paths[0]
     shutil.copy(own.manifest, tmp_path)
     np.savez(tmp_path / "parameters.npz", **{"agent/params/other": np.zeros(3, np.float16)})
-    with pytest.raises(Unusable, match="no parameters of this agent"):
+    with pytest.raises(Unusable, match="it holds other parameters: params/"):
         score(Request(tmp_path, output=tmp_path / "out"))
 
 
@@ -236,13 +236,14 @@ def test_a_checkpoint_that_vanishes_is_replaced_by_the_next(copy, tmp_path, monk
 
 
 def test_parameters_of_another_agent_are_not_read(copy):
-    like = _agents(copy)
+    arrays = checkpoints.read_agents(checkpoints.path_of(copy / "checkpoints", STEPS))
+    like, rows = _agents(copy), range(len(SEEDS))
     larger = jax.tree.map(lambda x: np.zeros((*x.shape[:-1], x.shape[-1] + 1), x.dtype), like)
     for other in (larger, {"params": {"nothing": np.zeros(3)}}, {**like, "more": np.zeros(3)}):
-        with pytest.raises(ValueError, match="is of other runs"):
-            checkpoints.read_agents(copy / "checkpoints", STEPS, other)
+        with pytest.raises(ValueError, match="it holds other parameters"):
+            parameters.fit(arrays, rows, other)
     toy.assert_equal_trees(
-        checkpoints.read_agents(copy / "checkpoints", STEPS, like),
+        parameters.fit(arrays, rows, like),
         toy.last_checkpoint(make_plan(copy)).learner.params.agent,
     )
 
@@ -285,6 +286,13 @@ def edit_all(workdir, change) -> None:
         ),
         (lambda at: edit_all(at, lambda m: m["launch"].pop("runs")), "damaged: there is no 'runs'"),
         (lambda at: shutil.rmtree(at / "erainbow/Catch/seed_3"), "Catch, seed 3 is missing"),
+        (
+            lambda at: (
+                shutil.rmtree(at / "erainbow/Catch/seed_3"),
+                edit_all(at, lambda m: m["launch"]["runs"].pop()),
+            ),
+            "60.ckpt is damaged: it does not hold 1 run",
+        ),
         (
             lambda at: edit(
                 at / "erainbow/Catch/seed_3/manifest.json", lambda m: m["run"].update(steps=1)
