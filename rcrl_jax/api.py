@@ -358,8 +358,7 @@ def _benchmark_of(preset: str, games: Sequence[str]) -> Environment:
     if not games:
         raise ValueError("game: expected a game, or several")
     for name in games:
-        if name not in benchmark.games:
-            raise ValueError(f"unknown game {name!r}: {protocol.nearest(name, benchmark.games)}")
+        benchmark.check_game(name)
     return benchmark
 
 

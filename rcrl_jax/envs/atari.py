@@ -14,7 +14,6 @@ from rcrl_jax.envs.protocol import (
     EnvironmentSpec,
     VectorEnvironment,
     discrete_spec,
-    nearest,
     validate_seeds,
 )
 
@@ -81,11 +80,9 @@ def make_atari(
         screen: how games are shown.
 
     Raises:
-        ValueError: unknown game or backend, or a bad seed.
+        ValueError: a bad seed.
         ImportError: the chosen backend is not installed.
     """
-    check_game(game)
-    check_backend(backend)
     seeds = validate_seeds(seeds)
     if backend == "auto":
         backend = _default_backend()
@@ -129,7 +126,7 @@ def make_games(
         screen: how games are shown.
 
     Raises:
-        ValueError: unknown game or backend, or a bad seed.
+        ValueError: a bad seed.
         ImportError: the chosen backend is not installed.
     """
     by_game = seeds.reshape(len(games), seeds_per_game * seeds.shape[1])
@@ -140,19 +137,7 @@ def make_games(
     return made[0] if len(made) == 1 else pools.ConcatenatedEnvironments(made)
 
 
-def check_backend(backend: str) -> None:
-    """Raises ValueError unless `backend` is one of `ATARI_BACKENDS`."""
-    if backend not in ATARI_BACKENDS:
-        raise ValueError(f"unknown Atari backend '{backend}': choose from {ATARI_BACKENDS}")
-
-
 def plain_name(game: str) -> str:
     """`Pong` of gymnasium's `ALE/Pong-v5` and `PongNoFrameskip-v4`; other names as they are."""
     found = re.fullmatch(r"(?:ALE/)?([A-Za-z]+?)(?:NoFrameskip|Deterministic)?-v\d", game)
     return found[1] if found and found[1] in ATARI_GAMES else game
-
-
-def check_game(game: str) -> None:
-    """Raises ValueError, with the nearest names, unless `game` is one of `ATARI_GAMES`."""
-    if game not in ATARI_GAMES:
-        raise ValueError(f"unknown game '{game}': {nearest(game, ATARI_GAMES)}")

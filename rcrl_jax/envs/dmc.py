@@ -22,7 +22,6 @@ from rcrl_jax.envs.protocol import (
     VectorEnvironment,
     after_reset,
     control_spec,
-    nearest,
     validate_actions,
     validate_mask,
     validate_seeds,
@@ -100,16 +99,10 @@ def make_dmc(
         num_workers: processes; None for one per usable core, at most one per environment.
 
     Raises:
-        ValueError: unknown task, backend or observation, tasks of different action repeats, a
-            backend without that observation, or a bad seed.
+        ValueError: tasks of different action repeats, or a bad seed.
         ImportError: the backend is not installed.
         RendererUnavailable: the backend does not render; the message says what to install.
     """
-    for task in tasks:
-        check_task(task)
-    if observation not in ("pixels", "state"):
-        raise ValueError(f"observation must be pixels or state, got {observation!r}")
-    check_backend(backend, observation)
     seeds = validate_seeds(seeds)
     if len(seeds) != len(tasks):
         raise ValueError(f"{len(seeds)} seeds for {len(tasks)} tasks")
@@ -144,22 +137,6 @@ def make_spec(
     frame_shape = (render_size, render_size, 3)
     spec = control_spec(frame_shape, MAX_NUM_ACTIONS, action_repeat=repeat)
     return spec._replace(host_bytes=RENDERER_BYTES)
-
-
-def check_task(task: str) -> None:
-    """Raises ValueError, with the nearest names, unless `task` is one of `DMC_TASKS`."""
-    if task not in DMC_TASKS:
-        raise ValueError(f"unknown task '{task}': {nearest(task, DMC_TASKS)}")
-
-
-def check_backend(backend: str, observation: str) -> None:
-    """Raises ValueError unless `backend` is one of `DMC_BACKENDS` and has the observation."""
-    if backend not in DMC_BACKENDS:
-        raise ValueError(f"unknown DMControl backend '{backend}': choose from {DMC_BACKENDS}")
-    if backend == "envpool" and observation != "pixels":
-        raise ValueError(
-            f"the envpool backend has pixels alone: observation={observation!r} needs dm_control"
-        )
 
 
 class _ControlSuite(VectorEnvironment):

@@ -12,7 +12,6 @@ from rcrl_jax.envs.protocol import (
     TimeStep,
     VectorEnvironment,
     after_reset,
-    nearest,
     validate_actions,
     validate_mask,
     validate_seeds,
@@ -51,15 +50,11 @@ def make_minatar(
         fleet: games of other runs of the same fleet.
 
     Raises:
-        ValueError: unknown game, a probability out of range, or a bad seed.
+        ValueError: a bad seed.
     """
-    for game in games:
-        check_game(game)
     seeds = validate_seeds(seeds)
     if len(seeds) != len(games):
         raise ValueError(f"{len(seeds)} seeds for {len(games)} games")
-    if not 0.0 <= sticky <= 1.0:
-        raise ValueError(f"sticky must be between 0 and 1, got {sticky}")
     spec = make_spec((*games, *fleet), minimal_actions)
     return _MinAtar(games, seeds, spec, sticky, minimal_actions)
 
@@ -77,12 +72,6 @@ def make_spec(games: Sequence[str], minimal_actions: bool = True) -> Environment
         frame=specs.BoundedArray((SIDE, SIDE, channels), np.uint8, 0, 1, "frame"),
         action=specs.DiscreteArray(num_actions, name="action"),
     )
-
-
-def check_game(game: str) -> None:
-    """Raises ValueError, with the nearest names, unless `game` is one of `MINATAR_GAMES`."""
-    if game not in GAMES:
-        raise ValueError(f"unknown game '{game}': {nearest(game, MINATAR_GAMES)}")
 
 
 class _MinAtar(VectorEnvironment):

@@ -44,7 +44,6 @@ PROGRAM = launch.define(
         ENVIRONMENTS["dmc"],
         "rcrl_sac",
         "cheetah_run",
-        kind="task",
         steps_help="environment steps to train for, action repeats counted",
         backend_help="simulator and renderer; envpool: only from pixels, and needs EGL and libGL",
         check_fleet=_check_fleet,

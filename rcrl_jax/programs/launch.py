@@ -12,7 +12,7 @@ from absl import app, flags
 from rcrl_jax import files, signals, words
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import Config
-from rcrl_jax.envs.protocol import EnvironmentSpec, SimulatorFailed, nearest
+from rcrl_jax.envs.protocol import EnvironmentSpec, SimulatorFailed
 from rcrl_jax.programs import command_line
 from rcrl_jax.training import host_memory
 from rcrl_jax.training.environments import Environment
@@ -82,7 +82,6 @@ class Program(NamedTuple):
         benchmark: what it trains on.
         preset: the default.
         game: the default; None if one must be named.
-        kind: what its games are called: --game and --games, or --task and --tasks.
         games_help: help of --game or --task.
         steps_help: help of --steps.
         backend_help: help of --backend, if there are several.
@@ -93,7 +92,6 @@ class Program(NamedTuple):
     benchmark: Environment
     preset: str
     game: str | None
-    kind: str = "game"
     games_help: str = ""
     steps_help: str = "agent steps to train for"
     backend_help: str = ""
@@ -103,7 +101,7 @@ class Program(NamedTuple):
 
 def define(program: Program) -> Program:
     """Defines the flags that say what a program trains on, and returns the program."""
-    benchmark, kind = program.benchmark, program.kind
+    benchmark, kind = program.benchmark, program.benchmark.kind
     known = f": {', '.join(benchmark.games)}" if benchmark.games else ""
     flags.DEFINE_string(kind, program.game, program.games_help or f"{kind} to train on{known}")
     if benchmark.games:
@@ -166,7 +164,7 @@ def _plan_again(program: Program, path: str) -> "Plan":
     from rcrl_jax.runs import manifest, workdir
     from rcrl_jax.training.environments import ENVIRONMENTS, environment_of
 
-    kind, given = program.kind, flags.FLAGS
+    kind, given = program.benchmark.kind, flags.FLAGS
     said = ("preset", kind, f"{kind}s", "seed", "seeds", "steps", "eval_episodes", "backend")
     fields_set = [f"config.{name}" for name in command_line.changed_fields()]
     beside = [*(name for name in said if name in given and given[name].present), *fields_set]
@@ -205,7 +203,7 @@ def read_games(program: Program) -> tuple[str, ...]:
     Raises:
       ValueError: a name is missing, unknown or given twice, or both flags are given.
     """
-    known, kind = program.benchmark.games, program.kind
+    known, kind = program.benchmark.games, program.benchmark.kind
     one = flags.FLAGS[kind]
     if not known:
         if one.value is None:
@@ -221,8 +219,7 @@ def read_games(program: Program) -> tuple[str, ...]:
     if len(set(games)) != len(games):
         raise ValueError(f"--{kind}s: a {kind} is named twice in {','.join(games)}")
     for game in games:
-        if game not in known:
-            raise ValueError(f"unknown {kind} '{game}': {nearest(game, known)}")
+        program.benchmark.check_game(game)
     return games
 
 

@@ -21,7 +21,6 @@ PROGRAM = launch.define(
         OWN,
         "rcrl",
         game=None,
-        kind="environment",
         games_help="gymnasium:CartPole-v1, or mymodule:make for a function of a module",
         read_name=gymnasium_games.name_of,
     )

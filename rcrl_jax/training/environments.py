@@ -14,7 +14,7 @@ from rcrl_jax.config import presets
 from rcrl_jax.config.choices import ENCODERS
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import atari, dmc, minatar
-from rcrl_jax.envs.protocol import EnvironmentSpec, VectorEnvironment
+from rcrl_jax.envs.protocol import EnvironmentSpec, VectorEnvironment, nearest
 
 DMC_STEPS = 500_000
 """Default length of a run on DMControl [environment steps]."""
@@ -35,7 +35,6 @@ class Environment(NamedTuple):
         games: the games or tasks.
         backends: the simulators to choose from.
         presets_of: game -> the presets that train on it, by name.
-        check: (configuration, game, backend) -> None; raises ValueError if they do not fit.
         make: (configuration, cast, backend, seeds `[R, E]`) -> the environments of R runs, game by
             game, E of each run.
         spec: (configuration, games) -> the spec of these environments, with the largest action set
@@ -43,6 +42,9 @@ class Environment(NamedTuple):
         action_repeat: (game, configuration) -> environment steps of an agent step.
         steps: configuration -> default length of a run [environment steps].
         eval_episodes: default number of episodes of the final evaluation.
+        kind: what the games are called.
+        check_more: (configuration, game, backend) -> raises ValueError if these known ones do not
+            fit.
         fields_of: (configuration, game) -> defaults of the fields that depend on the game's
             observations.
         repeats: game -> whether equal seeds and actions give the same game.
@@ -53,12 +55,13 @@ class Environment(NamedTuple):
     games: tuple[str, ...]
     backends: tuple[str, ...]
     presets_of: Callable[[str], Mapping[str, Config]]
-    check: Callable[[Config, str, str], None]
     make: Callable[[Config, Cast, str, np.ndarray], VectorEnvironment]
     spec: Callable[[Config, Sequence[str]], EnvironmentSpec]
     action_repeat: Callable[[str, Config], int]
     steps: Callable[[Config], int]
     eval_episodes: int
+    kind: str = "game"
+    check_more: Callable[[Config, str, str], None] = lambda config, game, backend: None
     fields_of: Callable[[Config, str], Mapping[str, Any]] = lambda config, game: {}
     repeats: Callable[[str], bool] = lambda game: True
     why_not_drawn: Callable[[str], str] = lambda game: (
@@ -70,10 +73,18 @@ class Environment(NamedTuple):
         """The presets by name, as they train on the first game."""
         return self.presets_of((*self.games, "")[0])
 
+    def check_game(self, game: str) -> None:
+        """Raises ValueError, with the nearest names, unless the benchmark has the game."""
+        if self.games and game not in self.games:
+            raise ValueError(f"unknown {self.kind} '{game}': {nearest(game, self.games)}")
 
-def _check_atari(config: Config, game: str, backend: str) -> None:
-    atari.check_game(game)
-    atari.check_backend(backend)
+    def check(self, config: Config, game: str, backend: str) -> None:
+        """Raises ValueError unless game and backend are known and fit the configuration."""
+        self.check_game(game)
+        if backend not in self.backends:
+            those = ", ".join(self.backends)
+            raise ValueError(f"unknown backend '{backend}' of {game}: choose from {those}")
+        self.check_more(config, game, backend)
 
 
 def _make_atari(config: Config, cast: Cast, backend: str, seeds: np.ndarray) -> VectorEnvironment:
@@ -82,8 +93,11 @@ def _make_atari(config: Config, cast: Cast, backend: str, seeds: np.ndarray) -> 
 
 
 def _check_dmc(config: Config, task: str, backend: str) -> None:
-    dmc.check_task(task)
-    dmc.check_backend(backend, config.observation)
+    if backend == "envpool" and config.observation != "pixels":
+        raise ValueError(
+            f"the envpool backend has pixels alone: observation={config.observation!r} needs "
+            "dm_control"
+        )
 
 
 def _make_dmc(config: Config, cast: Cast, backend: str, seeds: np.ndarray) -> VectorEnvironment:
@@ -95,12 +109,6 @@ def _make_dmc(config: Config, cast: Cast, backend: str, seeds: np.ndarray) -> Ve
         render_size=config.render_size,
         action_repeat=config.action_repeat,
     )
-
-
-def _check_minatar(config: Config, game: str, backend: str) -> None:
-    minatar.check_game(game)
-    if backend != minatar.BACKEND:
-        raise ValueError(f"unknown MinAtar backend '{backend}': there is only {minatar.BACKEND}")
 
 
 def _make_minatar(
@@ -126,8 +134,6 @@ def _own() -> Any:
 
 
 def _check_own(config: Config, game: str, backend: str) -> None:
-    if backend != _GYMNASIUM:
-        raise ValueError(f"unknown backend '{backend}' of {game}: there is only {_GYMNASIUM}")
     discrete, environment = _own().probe(game).discrete, _own().environment_of(game)
     if discrete and not isinstance(config, RainbowConfig):
         raise ValueError(f"{environment} has discrete actions: choose a preset such as rcrl")
@@ -159,7 +165,6 @@ ENVIRONMENTS = {
         games=atari.ATARI_GAMES,
         backends=atari.ATARI_BACKENDS,
         presets_of=lambda game: presets.atari_presets(),
-        check=_check_atari,
         make=_make_atari,
         spec=lambda config, games: atari.largest_spec(config.frame_shape),
         action_repeat=lambda game, config: 1,
@@ -170,7 +175,6 @@ ENVIRONMENTS = {
         games=tuple(dmc.DMC_TASKS),
         backends=dmc.DMC_BACKENDS,
         presets_of=presets.control_presets,
-        check=_check_dmc,
         make=_make_dmc,
         spec=lambda config, tasks: dmc.make_spec(
             tasks[0], config.observation, config.render_size, config.action_repeat
@@ -178,12 +182,13 @@ ENVIRONMENTS = {
         action_repeat=lambda task, config: dmc.repeat_of(task, config.action_repeat),
         steps=lambda config: DMC_STEPS,
         eval_episodes=10,
+        kind="task",
+        check_more=_check_dmc,
     ),
     "minatar": Environment(
         games=minatar.MINATAR_GAMES,
         backends=(minatar.BACKEND,),
         presets_of=lambda game: presets.MINATAR_PRESETS,
-        check=_check_minatar,
         make=_make_minatar,
         spec=lambda config, games: minatar.make_spec(games, config.minimal_actions),
         action_repeat=lambda game, config: 1,
@@ -197,12 +202,13 @@ OWN = Environment(
     games=(),
     backends=(_GYMNASIUM,),
     presets_of=lambda game: presets.OWN_PRESETS,
-    check=_check_own,
     make=_make_own,
     spec=lambda config, games: _own().make_spec(games[0], **_read_by(config)),
     action_repeat=lambda game, config: 1,
     steps=lambda config: 100_000,
     eval_episodes=20,
+    kind="environment",
+    check_more=_check_own,
     fields_of=_fields_of_own,
     repeats=lambda game: _own().probe(game).repeats,
     why_not_drawn=lambda game: _own().why_not_drawn(game),

@@ -241,10 +241,6 @@ class TestInterface:
 class TestMakeAtari:
     """Choice of the backend, and errors."""
 
-    def test_refuses_unknown_backend(self):
-        with pytest.raises(ValueError, match="unknown Atari backend 'gym'"):
-            make_atari("Pong", [0], backend="gym")
-
     @pytest.mark.parametrize("seeds", [[], [-1], [2**31], [0.5]])
     def test_refuses_bad_seeds(self, seeds):
         with pytest.raises(ValueError, match="seeds must be"):
