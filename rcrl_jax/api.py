@@ -235,24 +235,7 @@ def make_plan(
 ) -> Plan:
     """The plan of one preset on every game with every seed; arguments as of `train`.
 
-    Args:
-      preset: its name.
-      config: its configuration.
-      games: of the fleet.
-      seeds: of each game.
-      steps: agent steps of a run.
-      eval_episodes: episodes of the final evaluation.
-      backend: the simulator.
-      workdir: where everything is written.
-      film: whether to film an episode.
-      batching: how the fleet computes.
-      devices: number of devices that share the runs.
-      frame_store: where frames are kept.
-      arm: what tables call these runs.
-      make_environment: for games without a benchmark.
-      init_from: a directory with the agents that the runs start from.
-      init_part: which parameters of these agents.
-      track: whether to send records to Weights & Biases.
+    `make_environment` is for games without a benchmark.
 
     Raises:
       ValueError: a value is out of range, or W&B is wanted and not installed.

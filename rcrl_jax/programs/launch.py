@@ -260,14 +260,7 @@ def make_plan(
 ) -> "Plan":
     """The plan of one preset on every game with every seed; flags give the rest.
 
-    Args:
-      program: `define` has made its flags.
-      preset: its name.
-      settings: its configuration.
-      games: of the fleet.
-      seeds: of each game.
-      directory: the work directory.
-      make_environment: for games without a benchmark.
+    `define` has made the program's flags. For the other arguments, see `api.make_plan`.
 
     Raises:
       ValueError: a value is out of range.
