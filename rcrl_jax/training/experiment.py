@@ -14,8 +14,6 @@ import numpy as np
 
 from rcrl_jax import files, reference, words
 from rcrl_jax.agents.agent import Agent
-from rcrl_jax.config import fields
-from rcrl_jax.config.presets import all_presets, control_presets
 from rcrl_jax.envs import pools
 from rcrl_jax.envs.frame_log import FRAME_LOG, FrameLog, NotRepeated, StepLog
 from rcrl_jax.ops import native
@@ -158,31 +156,14 @@ def _report(plan: Plan, say: Say) -> list[float]:
         for run, mean in zip(plan.runs, means, strict=True):
             by_game.setdefault(run.game, []).append(mean)
         say(reference.fleet_comparison(plan.preset, by_game))
+        say(f"results in {plan.workdir / plan.preset}")
     else:
         for run, scores, mean in zip(plan.runs, found, means, strict=True):
             behind = recorder.sample_size(scores)
             say(reference.comparison(run.game, plan.preset, mean, behind))
-    if changes := _changed_fields(plan, plan.runs[0].game):
-        say(f"fields unlike those of preset {plan.preset}: {changes}")
-    if len(plan.runs) > _FEW:
-        say(f"results in {plan.workdir / plan.preset}")
-    else:
         for paths in plan.paths:
             say(f"results in {paths.directory}")
     return means
-
-
-def _changed_fields(plan: Plan, game: str) -> str:
-    """Fields that differ from the preset, written as in flags; empty for an unknown preset."""
-    preset = {**all_presets(), **control_presets(game)}.get(plan.preset)
-    if preset is None:
-        return ""
-    usual = fields.values(preset)
-    return ", ".join(
-        f"{name}={value}"
-        for name, value in fields.values(plan.config).items()
-        if usual.get(name) != value
-    )
 
 
 def _open(session: Session) -> "_Saves":
