@@ -317,7 +317,12 @@ def check_capacity(config: Any, n_step: int) -> None:
             f"replay.capacity: must be at least {least}, for two windows with their stacks; "
             f"got {capacity}"
         )
-    values = fields.values(config)
+    check_batches(config)
+
+
+def check_batches(config: Any) -> None:
+    """Raises ValueError if a replay has no room for a batch of the agent or of one of its tasks."""
+    capacity, values = config.replay.capacity, fields.values(config)
     for name in ("batch_size", *(f"{task}.batch_size" for task in config.auxiliary)):
         if (size := values.get(name, 0)) > capacity:
             raise ValueError(f"{name}: must be at most replay.capacity = {capacity}; got {size}")

@@ -57,21 +57,7 @@ class WorldModelConfig(base.AgentConfig):
     def __post_init__(self) -> None:
         """Checks every value, so that a bad one is reported before anything is built."""
         super().__post_init__()
-        # Two more slots: one for the final frame, one for the step that led to the first frame.
-        least = self.window_frames + 2
-        if self.replay.capacity < least:
-            raise ValueError(
-                f"replay.capacity: must be at least {least}, for a window of "
-                f"{self.window_frames} frames; got {self.replay.capacity}"
-            )
-        for name, size in (
-            ("batch_size", self.batch_size),
-            ("return_contrast.batch_size", self.return_contrast.batch_size),
-        ):
-            if size > self.replay.capacity:
-                raise ValueError(
-                    f"{name}: must be at most replay.capacity = {self.replay.capacity}; got {size}"
-                )
+        base.check_batches(self)
 
     @property
     def window_frames(self) -> int:

@@ -127,10 +127,9 @@ BAD_VALUES = {
         ("batch_size", 100_001),
         ("temperature_beta1", 1.0),
     ],
-    "dreamer": [
+    "dreamer_rcrl": [
         ("batch_size", 300_000),
         ("return_contrast.batch_size", 300_000),
-        ("replay.capacity", 51),  # less than a window and what led to it
         ("auxiliary", ("curl",)),
         ("sequence_length", 101),
         ("horizon", 1),
