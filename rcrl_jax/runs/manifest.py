@@ -319,7 +319,6 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
         old = read(path)
     except files.Damaged as error:
         raise WorkdirMismatch(f"{error}; restore it, or choose another --workdir") from error
-    old_format = old["run"].get("format")
     may_differ = [f"config.{CHANGES_NO_RESULT} "]
     if manifest["run"]["backend"] is None:
         may_differ.append("backend ")
@@ -330,11 +329,6 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
         )
         if not difference.startswith(tuple(may_differ))
     ]
-    if old_format != FORMAT:
-        raise WorkdirMismatch(
-            f"{path.parent} was written in format {old_format} by another version of this program, "
-            f"which writes format {FORMAT}; choose another --workdir"
-        )
     if differing:
         raise WorkdirMismatch(
             f"{path.parent} belongs to another configuration: {_first_three(differing)}; "
