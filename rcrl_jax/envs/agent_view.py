@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rcrl_jax.envs.frame_log import FrameLog, LoggedEnvironment
-from rcrl_jax.envs.protocol import EnvironmentProtocol, EnvironmentSpec, VectorEnvironment
+from rcrl_jax.envs.protocol import EnvironmentProtocol, VectorEnvironment
 
 
 class AgentStep(NamedTuple):
@@ -70,6 +70,9 @@ class AgentEnvironment:
 
     Each observation is a new array that is never written again: a caller, or an asynchronous copy
     to a device, may keep it. It is read-only, because the next stack is made from the last one.
+
+    Attributes:
+        spec, num_envs, num_valid_actions: as of `VectorEnvironment`.
     """
 
     def __init__(self, environment: VectorEnvironment, protocol: EnvironmentProtocol):
@@ -79,29 +82,15 @@ class AgentEnvironment:
             environment: R environments.
             protocol: how they are seen.
         """
-        self._environment = environment
-        self._protocol = protocol
-        num_envs, frame = environment.num_envs, environment.spec.frame
+        self._environment, self._protocol = environment, protocol
+        self.spec, self.num_envs = environment.spec, environment.num_envs
+        self.num_valid_actions = environment.num_valid_actions
+        num_envs, frame = self.num_envs, self.spec.frame
         self._observation = np.zeros((num_envs, protocol.frame_stack, *frame.shape), frame.dtype)
         self._lives = np.zeros(num_envs, np.int32)
         self._return = np.zeros(num_envs, np.float64)
         self._length = np.zeros(num_envs, np.int64)
         self._steps = 0  # since the first reset
-
-    @property
-    def spec(self) -> EnvironmentSpec:
-        """Frames, actions and units of the environments."""
-        return self._environment.spec
-
-    @property
-    def num_envs(self) -> int:
-        """R."""
-        return self._environment.num_envs
-
-    @property
-    def num_valid_actions(self) -> np.ndarray:
-        """[R] int32, the number of actions, or of action components, of each environment."""
-        return self._environment.num_valid_actions
 
     @property
     def description(self) -> dict[str, Any]:
