@@ -15,6 +15,7 @@ import numpy as np
 
 from rcrl_jax import counter_random
 from rcrl_jax.envs.protocol import (
+    SteppedInSend,
     TimeStep,
     VectorEnvironment,
     after_reset,
@@ -33,7 +34,7 @@ _COLUMNS_ON = 3
 _BALL, _PADDLE, _BACKGROUND = range(3)  # red, green and blue
 
 
-class _Catch(VectorEnvironment):
+class _Catch(SteppedInSend):
     """R games of Catch; see `make_catch`."""
 
     _ends = True  # whether the game ends when the ball is down
@@ -53,7 +54,6 @@ class _Catch(VectorEnvironment):
         self._ball_row = np.zeros(self.num_envs, np.int64)
         self._ball_column = np.zeros(self.num_envs, np.int64)
         self._paddle = np.zeros(self.num_envs, np.int64)
-        self._last: TimeStep | None = None
 
     def reset(self, mask: np.ndarray | None = None) -> TimeStep:
         """See `VectorEnvironment.reset`."""
@@ -70,7 +70,7 @@ class _Catch(VectorEnvironment):
         return self._last
 
     def send(self, actions: np.ndarray) -> None:
-        """See `VectorEnvironment.send`. The step is done on return."""
+        """See `VectorEnvironment.send`."""
         validate_actions(actions, self.spec, self.num_valid_actions)
         self._paddle = np.clip(self._paddle + actions - 1, 0, GRID - 1)
         self._move_balls()
@@ -86,13 +86,6 @@ class _Catch(VectorEnvironment):
 
     def _move_balls(self) -> None:
         self._ball_row = self._ball_row + 1
-
-    def recv(self) -> TimeStep:
-        """See `VectorEnvironment.recv`."""
-        return self._last
-
-    def close(self) -> None:
-        """Nothing to end."""
 
     def _render(self) -> np.ndarray:
         """[R, 84, 84] uint8: ball and paddle white on black."""

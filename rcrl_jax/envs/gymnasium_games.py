@@ -29,6 +29,7 @@ from PIL import Image
 from rcrl_jax.envs.protocol import (
     EnvironmentSpec,
     SimulatorFailed,
+    SteppedInSend,
     TimeStep,
     VectorEnvironment,
     after_reset,
@@ -171,7 +172,7 @@ def make_games(
     return _Games(name, validate_seeds(seeds), image_shape, bits, render_mode=None)
 
 
-class _Games(VectorEnvironment):
+class _Games(SteppedInSend):
     """See `make_games`. With the `render_mode` 'rgb_array', frames are pictures for people."""
 
     def __init__(
@@ -205,7 +206,6 @@ class _Games(VectorEnvironment):
             self.description["image"] = {"resized": "bilinear", "grey": len(frame.shape) == 2}
         self._seeds: list[int | None] = seeds.tolist()
         self._games = [_make(self._name, render_mode) for _ in seeds]
-        self._last: TimeStep | None = None
 
     def reset(self, mask: np.ndarray | None = None) -> TimeStep:
         """See `VectorEnvironment.reset`."""
@@ -222,7 +222,7 @@ class _Games(VectorEnvironment):
         return self._last
 
     def send(self, actions: np.ndarray) -> None:
-        """See `VectorEnvironment.send`. The step is done on return."""
+        """See `VectorEnvironment.send`."""
         validate_actions(actions, self.spec, self.num_valid_actions)
         frames, rewards, ends = [], [], []
         for game, action in zip(self._games, actions, strict=True):
@@ -243,10 +243,6 @@ class _Games(VectorEnvironment):
             terminated=terminated,
             truncated=truncated & ~terminated,
         )
-
-    def recv(self) -> TimeStep:
-        """See `VectorEnvironment.recv`."""
-        return self._last
 
     def shows(self, row: int) -> Callable[[], VectorEnvironment] | None:
         """The environment's own pictures, if it draws any. See `VectorEnvironment.shows`."""

@@ -9,6 +9,7 @@ from rcrl_jax import counter_random
 from rcrl_jax.envs.minatar_games import GAMES, SIDE
 from rcrl_jax.envs.protocol import (
     EnvironmentSpec,
+    SteppedInSend,
     TimeStep,
     VectorEnvironment,
     after_reset,
@@ -74,7 +75,7 @@ def make_spec(games: Sequence[str], minimal_actions: bool = True) -> Environment
     )
 
 
-class _MinAtar(VectorEnvironment):
+class _MinAtar(SteppedInSend):
     """See `make_minatar`. The games of one kind step in one pass."""
 
     def __init__(
@@ -111,7 +112,6 @@ class _MinAtar(VectorEnvironment):
         self._started = np.zeros(self.num_envs, np.int64)  # games so far
         self._steps = 0
         self._last_action = np.zeros(self.num_envs, np.int64)
-        self._last: TimeStep | None = None
 
     def reset(self, mask: np.ndarray | None = None) -> TimeStep:
         """See `VectorEnvironment.reset`."""
@@ -130,7 +130,7 @@ class _MinAtar(VectorEnvironment):
         return self._last
 
     def send(self, actions: np.ndarray) -> None:
-        """See `VectorEnvironment.send`. The step is done on return."""
+        """See `VectorEnvironment.send`."""
         validate_actions(actions, self.spec, self.num_valid_actions)
         counters = np.full(self.num_envs, self._steps)
         repeats = counter_random.uniform(self._seeds, _STICKY, counters, 1)[:, 0] < self._sticky
@@ -149,13 +149,6 @@ class _MinAtar(VectorEnvironment):
             terminated=over,
             truncated=np.zeros(self.num_envs, bool),
         )
-
-    def recv(self) -> TimeStep:
-        """See `VectorEnvironment.recv`."""
-        return self._last
-
-    def close(self) -> None:
-        """Nothing to end."""
 
     def _draw(self) -> np.ndarray:
         """`[R, 10, 10, C] uint8`, the boards."""

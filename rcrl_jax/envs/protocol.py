@@ -210,6 +210,16 @@ class VectorEnvironment(Protocol):
         """Ends the environments and their threads."""
 
 
+class SteppedInSend(VectorEnvironment):
+    """Environments that finish a step within `send`, which keeps what `recv` returns."""
+
+    _last: TimeStep | None = None  # before the first reset
+
+    def recv(self) -> TimeStep:
+        """See `VectorEnvironment.recv`."""
+        return self._last
+
+
 def nearest(name: str, known: Collection[str]) -> str:
     """What a mistyped name may mean: the known names most like it, or all of them."""
 
