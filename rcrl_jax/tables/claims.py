@@ -42,7 +42,7 @@ from rcrl_jax import reference, words
 from rcrl_jax.tables import arms, pools, registered, statistics
 from rcrl_jax.tables import published as published_data
 from rcrl_jax.tables.statistics import Interval
-from rcrl_jax.tables.table import Cell, Column, Row, Table, short_steps
+from rcrl_jax.tables.table import Cell, Column, Row, Table, short
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 MARGIN = {"improvement": 0.1, "difference": 0.05}
@@ -343,7 +343,7 @@ def to_table(judged: Sequence[Verdict]) -> Table:
             improvement, difference, p_value = verdict.evidence
             values = [*map(float, (*improvement, *difference)), p_value]
         cells = [*map(Cell, values), Cell(verdict.games), Cell(verdict.pairs)]
-        label = f"{verdict.name}, {short_steps(verdict.claim.env_steps)}: {verdict.state}"
+        label = f"{verdict.name}, {short(verdict.claim.env_steps)}: {verdict.state}"
         rows.append(Row(label, cells, digits=4))
     notes = [f"{verdict.text} The paper: {verdict.claim.statement}" for verdict in judged]
     return Table("Verdicts", "claim", tuple(map(Column, columns)), rows, notes)

@@ -20,6 +20,7 @@ from matplotlib.lines import Line2D
 
 from rcrl_jax import reference
 from rcrl_jax.tables import registered, runs, statistics, summary
+from rcrl_jax.tables.table import short
 
 _SETTINGS = {
     "svg.fonttype": "none",  # text stays text
@@ -131,7 +132,7 @@ def learning_curves(
         _draw_arm(axes, of_arm, looks[arm])
     if random is not None:
         axes.axhline(random, color=_GRAY, linestyle="dotted", linewidth=1)
-    axes.yaxis.set_major_formatter(_short)
+    axes.yaxis.set_major_formatter(short)
     return figure
 
 
@@ -289,14 +290,5 @@ def _panel(x: str, title: str) -> tuple[Figure, Axes]:
     figure.suptitle(title, x=0.01, horizontalalignment="left", fontsize="medium")
     axes = figure.add_subplot()
     axes.set_xlabel(x)
-    axes.xaxis.set_major_formatter(_short)
+    axes.xaxis.set_major_formatter(short)
     return figure, axes
-
-
-def _short(value: float, position: int | None = None) -> str:
-    """A number at a tick: 0.5, 20, 1.5k, 2M."""
-    del position
-    for scale, unit in ((1e6, "M"), (1e3, "k")):
-        if abs(value) >= scale:
-            return f"{value / scale:g}{unit}"
-    return f"{value:g}"

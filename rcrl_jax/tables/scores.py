@@ -19,7 +19,7 @@ import pandas as pd
 
 from rcrl_jax import files, reference, words
 from rcrl_jax.tables import arms, control_figure, pools, published, runs, statistics
-from rcrl_jax.tables.table import Cell, Column, Row, Table, mean_cell, short_steps
+from rcrl_jax.tables.table import Cell, Column, Row, Table, mean_cell, short
 
 BUDGET_SYSTEMS = {"erainbow_sa": "ERainbow-sa", "rcrl": "RCRL"}
 """Preset of Table 2 -> name of the published system."""
@@ -175,11 +175,11 @@ def table2(frame: pd.DataFrame, budgets: Sequence[int]) -> Table:
 
         def theirs(agent: str, budget: int = budget) -> _Filled:
             cells = [Cell(printed[agent, budget, game].item()) for game in games]
-            column = Column(f"{agent}\n{short_steps(budget)}", "published")
+            column = Column(f"{agent}\n{short(budget)}", "published")
             return _Filled(column, cells, f"published {budget}")
 
         def ours(arm: str, own: pd.DataFrame = own, steps: int = steps) -> _Filled:
-            column = Column(f"{arm}\n{short_steps(steps)}", "ours")
+            column = Column(f"{arm}\n{short(steps)}", "ours")
             return _Filled(column, _means(own, arm, games), f"ours {steps}")
 
         filled += _beside_published(own, BUDGET_SYSTEMS, theirs, ours)
@@ -217,7 +217,7 @@ def control_table(frame: pd.DataFrame) -> Table:
 
     filled = [theirs(agent) for agent in DMC_OTHERS]
     filled += _beside_published(frame, reference.CONTROL_COLUMN, theirs, ours)
-    labels = [f"{task}, {short_steps(steps)}" for steps, task in places]
+    labels = [f"{task}, {short(steps)}" for steps, task in places]
     unseen = sorted({*frame.arm} - {*points.arm[points.env_steps.isin(budgets)]})
     notes = [
         "Mean return ± standard deviation over runs; in brackets the number of ours. At a step "

@@ -115,11 +115,13 @@ def mean_cell(scores: Sequence[float]) -> Cell:
     return Cell(float(np.mean(scores)), len(scores), deviation=deviation)
 
 
-def short_steps(steps: int) -> str:
-    """A number of steps in few characters: 300, 100k, 1.5M."""
-    if steps % 100_000 == 0 and steps >= 1_000_000:
-        return f"{steps / 1_000_000:g}M"
-    return f"{steps // 1000}k" if steps and steps % 1000 == 0 else f"{steps}"
+def short(value: float, position: int | None = None) -> str:
+    """A number in few characters, also at a tick of a figure: 0.5, 20, 100k, 1.5M."""
+    del position
+    for scale, unit in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= scale:
+            return f"{value / scale:g}{unit}"
+    return f"{value:g}"
 
 
 def to_csv(table: Table) -> str:

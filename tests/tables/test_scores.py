@@ -191,11 +191,11 @@ def test_table_2_has_both_budgets_side_by_side(tmp_path):
     assert cells(shown, "RCRL 100k", "published")["Alien"].value == 854.2
     assert cells(shown, "RCRL 1.5M", "published")["Alien"] == (1824.0, None, True, None)
     assert cells(shown, "rcrl 100", "ours")["Alien"][:2] == (300.0, 1)
-    assert cells(shown, "rcrl 1500", "ours")["Alien"][:2] == (900.0, 1)
+    assert cells(shown, "rcrl 1.5k", "ours")["Alien"][:2] == (900.0, 1)
     long = published.atari_budgets().query("agent == 'RCRL' and env_interactions == 1_500_000")
     levels = [reference.human_normalised(row.game, row.score) for row in long.itertuples()]
     # No run of erainbow_sa, so no column.
-    assert [c.name for c in shown.columns if c.source == "ours"] == ["rcrl\n100", "rcrl\n1500"]
+    assert [c.name for c in shown.columns if c.source == "ours"] == ["rcrl\n100", "rcrl\n1.5k"]
     assert cells(shown, "RCRL 1.5M", "published")["median HNS"].value == sorted(levels)[2]
 
 
