@@ -27,7 +27,6 @@ USAGE_ERROR = 2
 GPU = pathlib.Path("/dev/nvidia0")
 """There is a GPU of NVIDIA if this exists."""
 
-LARGEST_SEED = 2**31 - 1
 MOST_EPISODES = 10_000  # of an evaluation
 _MOST_SEEDS = 1000  # a slip like 0:99999999 must not fill the memory
 _FIELD = "config."  # begins the name of a field's flag
@@ -191,7 +190,7 @@ def parse_seeds(value: Any, where: str = "--seeds") -> tuple[int, ...]:
     if (
         not isinstance(seeds, list)
         or not 1 <= len(seeds) <= _MOST_SEEDS
-        or not all(type(seed) is int and 0 <= seed <= LARGEST_SEED for seed in seeds)
+        or not all(type(seed) is int and 0 <= seed <= fields.LARGEST_INT for seed in seeds)
         or len(set(seeds)) != len(seeds)
     ):
         raise ValueError(

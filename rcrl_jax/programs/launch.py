@@ -27,7 +27,7 @@ _ALL = "all"  # instead of names of games
 _PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENOTCONN}
 
 _SEED = flags.DEFINE_integer(
-    "seed", 0, "seed of the run", lower_bound=0, upper_bound=command_line.LARGEST_SEED
+    "seed", 0, "seed of the run", lower_bound=0, upper_bound=fields.LARGEST_INT
 )
 _SEEDS = flags.DEFINE_string(
     "seeds",

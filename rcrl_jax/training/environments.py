@@ -16,9 +16,6 @@ from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import atari, dmc, minatar
 from rcrl_jax.envs.protocol import EnvironmentSpec, VectorEnvironment, nearest
 
-DMC_STEPS = 500_000
-"""Default length of a run on DMControl [environment steps]."""
-
 
 class Cast(NamedTuple):
     """Which games the environments of some runs play."""
@@ -180,7 +177,7 @@ ENVIRONMENTS = {
             tasks[0], config.observation, config.render_size, config.action_repeat
         ),
         action_repeat=lambda task, config: dmc.repeat_of(task, config.action_repeat),
-        steps=lambda config: DMC_STEPS,
+        steps=lambda config: 500_000,
         eval_episodes=10,
         kind="task",
         check_more=_check_dmc,
