@@ -5,13 +5,11 @@ returns of finite horizon are exact. Discounted returns are truncated at the hor
 down to the lattice in every backup; `ReturnDistribution` holds a bound on the error.
 """
 
-import functools
 import math
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+from scipy import sparse
 
 from experiments.theory import mdp as mdps
 
@@ -65,18 +63,6 @@ def return_distribution(
     # return, but never above the true one, so it adds no error.
     landing = mdp.reward_values[:, None] / resolution + mdp.discount * lattice
     landing = np.clip(np.floor(landing + 1e-9).astype(np.int64) - first, 0, lattice.size - 1)
-    ending = 1.0 - mdp.transition.sum(-1)
-    ending[ending < 1e-12] = 0.0  # a row that sums to 1 up to rounding does not end the episode
-    with jax.enable_x64(True):
-        pmf = _backups(
-            jnp.asarray(mdp.transition),
-            jnp.asarray(ending),
-            jnp.asarray(mdp.reward),
-            jnp.asarray(policy),
-            jnp.asarray(landing),
-            jnp.asarray(lattice == 0, jnp.float64),
-            horizon,
-        )
     steps = mdp.reward_values / resolution
     aligned = mdp.discount == 1.0 and np.allclose(steps, np.round(steps), atol=1e-9)
     tail = mdp.discount**horizon / (1 - mdp.discount) if mdp.discount < 1.0 else 0.0
@@ -84,29 +70,31 @@ def return_distribution(
     return ReturnDistribution(
         lattice,
         resolution,
-        np.asarray(pmf).reshape(-1, lattice.size),
+        _backups(mdp, policy, landing, 1.0 * (lattice == 0), horizon).reshape(-1, lattice.size),
         below=-floor * tail,
         above=ceiling * tail + rounding,
     )
 
 
-@functools.partial(jax.jit, static_argnames="horizon")
-def _backups(transition, ending, reward, policy, landing, nothing, horizon):
-    def pair_pmf(state_pmf):  # [S, G] -> [S, A, G]
-        following = jnp.einsum("sat,tg->sag", transition, state_pmf)
-        following += ending[..., None] * nothing[None, None]
-
-        def after_reward(target):  # [G] -> [S, A, G]
-            return jnp.zeros_like(following).at[..., target].add(following)
-
-        return jnp.einsum("sam,msag->sag", reward, jax.vmap(after_reward)(landing))
-
-    def backup(state_pmf, _):
-        return jnp.einsum("sa,sag->sg", policy, pair_pmf(state_pmf)), None
-
-    start = jnp.broadcast_to(nothing, (policy.shape[0], nothing.size))
-    state_pmf, _ = jax.lax.scan(backup, start, length=horizon - 1)
-    return pair_pmf(state_pmf)
+def _backups(
+    mdp: mdps.MDP, policy: np.ndarray, landing: np.ndarray, nothing: np.ndarray, horizon: int
+) -> np.ndarray:
+    """Probability of each return g `[S, A, G]`; `nothing` `[G]` is 1 at return 0, else 0."""
+    size = nothing.size
+    ending = 1.0 - mdp.transition.sum(-1)
+    ending[ending < 1e-12] = 0.0  # a row that sums to 1 up to rounding does not end the episode
+    # [G, G] for each reward: moves the probability of return g to that of reward and g.
+    start, weight = np.arange(size), np.ones(size)
+    moves = [sparse.csr_array((weight, (start, end)), (size, size)) for end in landing]
+    state_pmf = np.broadcast_to(nothing, (len(policy), size))
+    for _ in range(horizon):
+        following = mdp.transition @ state_pmf + ending[..., None] * nothing
+        pmf = sum(
+            mdp.reward[..., m, None] * (following.reshape(-1, size) @ move).reshape(following.shape)
+            for m, move in enumerate(moves)
+        )
+        state_pmf = np.einsum("sa,sag->sg", policy, pmf)
+    return pmf
 
 
 def bin_returns(distribution: ReturnDistribution, bins: int) -> BinnedReturns:
@@ -128,23 +116,11 @@ def bin_returns(distribution: ReturnDistribution, bins: int) -> BinnedReturns:
 
 def action_values(mdp: mdps.MDP, policy: np.ndarray, horizon: int) -> np.ndarray:
     """Q^pi `[X]` of the first `horizon` rewards, by backups of expected values."""
-    with jax.enable_x64(True):
-        values = _value_backups(
-            jnp.asarray(mdp.transition),
-            jnp.asarray(mdp.reward @ mdp.reward_values),
-            jnp.asarray(policy),
-            mdp.discount,
-            horizon,
-        )
-    return np.asarray(values).ravel()
-
-
-@functools.partial(jax.jit, static_argnames="horizon")
-def _value_backups(transition, mean_reward, policy, discount, horizon):
-    def backup(values, _):
-        return mean_reward + discount * transition @ jnp.sum(policy * values, -1), None
-
-    return jax.lax.scan(backup, jnp.zeros_like(mean_reward), length=horizon)[0]
+    mean_reward = mdp.reward @ mdp.reward_values
+    values = np.zeros_like(mean_reward)
+    for _ in range(horizon):
+        values = mean_reward + mdp.discount * mdp.transition @ np.sum(policy * values, -1)
+    return values.ravel()
 
 
 def _geometric_sum(discount: float, horizon: int) -> float:
