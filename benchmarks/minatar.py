@@ -92,20 +92,14 @@ def read(results: pathlib.Path) -> pd.DataFrame:
     arms = [run.directory.relative_to(root).parts[0] for run in frame.itertuples()]
     configs = [fields.flatten(run.manifest["run"]["config"]) for run in frame.itertuples()]
     for run, arm, config in zip(frame.itertuples(), arms, configs, strict=True):
-        episodes = run.returns and len(run.returns)
         expected = {
             "arm": (arm in VALUES, arm),
             "game": (run.game in ALL_GAMES, run.game),
             "seed": (run.seed in ARMS.get(arm, ()), run.seed),
-            "steps": (run.agent_steps == STEPS, run.agent_steps),
-            "episodes": (run.diverged or episodes == EPISODES, episodes),
-            "algorithm": (type(run.algorithm) is int, run.algorithm),
         }
         for name, value in VALUES.get(arm, {}).items():
             expected[name] = (config.get(name) == value, config.get(name))
-        for name, (is_listed, value) in expected.items():
-            if not is_listed:
-                raise ValueError(f"{run.directory}: {name} is {value!r}, not that of the list")
+        registered.refuse_unlisted(run, expected, STEPS, EPISODES)
     free = {name for values in VALUES.values() for name in values}
     equal = {name for config in configs for name in config} - free
     others = pd.DataFrame(

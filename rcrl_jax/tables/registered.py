@@ -5,7 +5,7 @@ Where a table leaves out a damaged or deviating run with a note, this stops with
 
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -85,17 +85,8 @@ def read_runs(results: pathlib.Path, presets: Sequence[str]) -> pd.DataFrame:
     """
     frame = read_finished(*(results / preset for preset in presets))
     for run in frame.itertuples():
-        episodes = run.returns and len(run.returns)
-        expected = {
-            "preset": (run.preset in presets, run.preset),
-            "agent": (run.arm == run.preset, run.arm),
-            "steps": (run.agent_steps == STEPS, run.agent_steps),
-            "episodes": (run.diverged or episodes == EPISODES, episodes),
-            "algorithm": (type(run.algorithm) is int, run.algorithm),
-        }
-        for name, (is_listed, value) in expected.items():
-            if not is_listed:
-                raise ValueError(f"{run.directory}: {name} is {value!r}, not that of the list")
+        preset, agent = (run.preset in presets, run.preset), (run.arm == run.preset, run.arm)
+        refuse_unlisted(run, {"preset": preset, "agent": agent}, STEPS, EPISODES)
     for name in pools.differing(frame):
         if name in ("algorithm", "backend", "evaluation_period") or name.startswith("protocol."):
             refuse_differing(frame, name)
@@ -112,6 +103,19 @@ def read_finished(*roots: pathlib.Path) -> pd.DataFrame:
     if problems:
         raise ValueError(problems[0])
     return frame[frame.score.notna()].assign(arm=frame.settings)
+
+
+def refuse_unlisted(run: Any, own: dict[str, tuple[bool, Any]], steps: int, episodes: int) -> None:
+    """Raises ValueError unless a run fits its list; `own`: name -> whether it fits, its value."""
+    played = run.returns and len(run.returns)
+    expected = own | {
+        "steps": (run.agent_steps == steps, run.agent_steps),
+        "episodes": (run.diverged or played == episodes, played),
+        "algorithm": (type(run.algorithm) is int, run.algorithm),
+    }
+    for name, (is_listed, value) in expected.items():
+        if not is_listed:
+            raise ValueError(f"{run.directory}: {name} is {value!r}, not that of the list")
 
 
 def refuse_differing(frame: pd.DataFrame, name: str) -> None:
