@@ -1,8 +1,8 @@
-r"""Draws the figures of results.md from `results/`, with the numbers that the page prints.
+r"""Draws the figures of results.md from `results/`.
 
     python -m docs.figures
 
-writes `docs/figures/*.png`. `tests/test_results.py` compares the page with these numbers.
+writes `docs/figures/*.png`. `tests/test_results.py` compares the page with the numbers drawn.
 """
 
 import functools
@@ -37,18 +37,8 @@ AGAINST = (
     ("RCRL, RCRL's paper", "5", "RCRL"),
 )
 """Systems of the second question: name, runs of a game, key of `against`."""
-READINGS = (
-    ("today's `rcrl`: same segment", "segment"),
-    ("equal return", "equal_return"),
-    ("a segment of another episode", "another_episode"),
-    ("concatenated pair", "concatenation"),
-    ("control: permuted labels", "permuted"),
-    ("a clock", None),
-)
-"""Readings of the paper, and their arms in `results/returns`."""
 LABELS = {"erainbow": "Kaixhin's", "curl": "CURL's", "rcrl": "CURL's", "curl_sac": "CURL's"}
 """Whose PyTorch code stands beside a preset."""
-TIMED = ("erainbow", "curl", "rcrl", "rcrl_curl", "curl_sac")
 _INK = {"curl": "tab:blue", "erainbow_sa": "tab:gray", "rcrl": "tab:red"}
 
 
@@ -95,15 +85,6 @@ def against() -> dict[str, dict[str, float]]:
                 column = found.setdefault(system, {})
                 column[f"{number} {rule}"] = mean_hns(scores.__getitem__, games)
     return found
-
-
-@functools.cache
-def throughput(folder: str) -> dict[tuple[str, int], dict[str, float]]:
-    """(Preset, runs of the fleet) -> what `benchmarks.throughput` measured."""
-    found = json.loads((RESULTS / "throughput" / folder / "x86_64-cpu.json").read_text())
-    return {
-        (preset, fleet["runs"]): fleet for preset, own in found.items() for fleet in own["fleets"]
-    }
 
 
 @functools.cache

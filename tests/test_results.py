@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import base
 from docs import figures
-from docs.figures import GAMES, LABELS, READINGS, THIRTEEN, hns, mean_hns, peers, throughput
+from docs.figures import GAMES, LABELS, THIRTEEN, hns, mean_hns, peers
 from rcrl_jax import reference
 from rcrl_jax.runs import records
 from rcrl_jax.tables import published, registered, runs, scores
@@ -270,6 +270,17 @@ def errors_of_small_games(*games: str) -> list[float]:
     return found
 
 
+READINGS = (
+    ("today's `rcrl`: same segment", "segment"),
+    ("equal return", "equal_return"),
+    ("a segment of another episode", "another_episode"),
+    ("concatenated pair", "concatenation"),
+    ("control: permuted labels", "permuted"),
+    ("a clock", None),
+)
+"""Readings of the paper, and their arms in `results/returns`."""
+
+
 def reading_row(label: str, arm: str | None) -> str:
     found = [
         read_json("returns/measure.json")["means"][arm][game] if arm else 0.5
@@ -281,6 +292,18 @@ def reading_row(label: str, arm: str | None) -> str:
 def most_that_a_reading_exceeds() -> int:
     """The most games in which one reading exceeds all three of its margins."""
     return max(map(len, read_json("returns/measure.json")["exceeds_all_in"].values()))
+
+
+TIMED = ("erainbow", "curl", "rcrl", "rcrl_curl", "curl_sac")
+
+
+@functools.cache
+def throughput(folder: str) -> dict[tuple[str, int], dict[str, float]]:
+    """(Preset, runs of the fleet) -> what `benchmarks.throughput` measured."""
+    found = read_json(f"throughput/{folder}/x86_64-cpu.json")
+    return {
+        (preset, fleet["runs"]): fleet for preset, own in found.items() for fleet in own["fleets"]
+    }
 
 
 def fast_row(preset: str) -> str:
@@ -350,7 +373,7 @@ TABLE = [
      lambda: [one.squared for one in base_statistics()]),
     *((reading_row(*row),) for row in READINGS),
     ("exceeds all three in {} of the four games", most_that_a_reading_exceeds),
-    *((fast_row(preset),) for preset in figures.TIMED),
+    *((fast_row(preset),) for preset in TIMED),
     ("took {:.1f} to {:.1f} hours, median {:.1f}: {} runs",
      lambda: (min(hours_of_runs()), max(hours_of_runs()), np.median(hours_of_runs()),
               len(hours_of_runs()))),
