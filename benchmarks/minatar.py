@@ -206,50 +206,44 @@ def page(frame: pd.DataFrame) -> str:
     return "\n\n".join(parts)
 
 
-def curve(runs_episodes: Sequence[np.ndarray], steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean return of episodes in bins of `BIN` steps: mean and standard error over runs.
+def curve(runs_episodes: Sequence[np.ndarray]) -> pd.DataFrame:
+    """Mean return of episodes in bins of `BIN` steps, over runs.
 
     Args:
         runs_episodes: `[n, 2]` of each run, as `read` has them.
-        steps: agent steps of a run.
 
     Returns:
-        Both `[bins]`; NaN where no episode ended, or for the error in fewer than two runs.
+        `mean` and its standard error `sem`, NaN if only one run has episodes there, for the middle
+        of each bin with episodes.
     """
-    bins = -(-steps // BIN)
-    means = np.full((len(runs_episodes), bins), np.nan)
-    for own, episodes in zip(means, runs_episodes, strict=True):
-        place = (episodes[:, 0].astype(int) - 1) // BIN
-        counts = np.bincount(place, minlength=bins)
-        sums = np.bincount(place, episodes[:, 1], minlength=bins)
-        own[counts > 0] = sums[counts > 0] / counts[counts > 0]
-    valid = ~np.isnan(means)
-    count = np.where(valid.any(axis=0), valid.sum(axis=0), np.nan)
-    mean = np.where(valid, means, 0.0).sum(axis=0) / count
-    squares = np.where(valid, (means - mean) ** 2, 0.0).sum(axis=0)
-    return mean, np.sqrt(squares / np.where(count > 1, count - 1, np.nan) / count)
+    returns = {
+        run: pd.Series(episodes[:, 1]).groupby((episodes[:, 0] - 1) // BIN).mean()
+        for run, episodes in enumerate(runs_episodes)
+    }
+    found = pd.DataFrame(returns).agg(["mean", "sem"], axis=1)
+    return found.set_index((found.index + 0.5) * BIN)
 
 
 def draw(frame: pd.DataFrame) -> Figure:
     """Training curves: a panel for each game; for each arm the mean ± one standard error."""
-    looks = panels.styles([*VALUES])
-    middle = (np.arange(-(-STEPS // BIN)) + 0.5) * BIN
+    looks = panels.styles([*ARMS])
     figure = Figure(figsize=(3.2 * len(ALL_GAMES), 3.6), layout="constrained")
     axes = figure.subplots(1, len(ALL_GAMES), squeeze=False)[0]
+    handles = {}
     for panel, game in zip(axes, ALL_GAMES, strict=True):
         panel.set_title(game)
         panel.set_xlabel("agent steps")
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))
         for arm, look in looks.items():
             own = frame[(frame.arm == arm) & (frame.game == game)]
-            mean, error = curve([*own.episodes], STEPS)
-            panel.plot(middle, mean, color=look.color, linestyle=look.dash, label=arm)
-            panel.fill_between(
-                middle, mean - error, mean + error, color=look.color, alpha=0.2, linewidth=0
-            )
-    axes[0].set_ylabel(f"return of training episodes, bins of {BIN:,} steps")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+            if not len(own):
+                continue
+            shown = curve([*own.episodes])
+            low, high = shown["mean"] - shown["sem"], shown["mean"] + shown["sem"]
+            (handles[arm],) = panel.plot(shown["mean"], color=look.color, linestyle=look.dash)
+            panel.fill_between(shown.index, low, high, color=look.color, alpha=0.2, linewidth=0)
+    axes[0].set_ylabel(f"training return, bins of {BIN:,} steps")
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=4)
     return figure
 
 

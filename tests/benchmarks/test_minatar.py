@@ -199,13 +199,14 @@ def test_questions_are_judged_at_one_percent(monkeypatch, p, verdict):
 
 def test_curves_are_means_of_runs_with_their_standard_error():
     runs = [
-        np.array([[1.0, 2.0], [1000.0, 4.0], [1001.0, 7.0]]),
+        np.array([[1.0, 2.0], [1000.0, 4.0], [2001.0, 7.0]]),
         np.array([[500.0, 5.0]]),
+        np.empty((0, 2)),
     ]
-    mean, error = minatar.curve(runs, 2500)
-    np.testing.assert_allclose(mean, [4.0, 7.0, np.nan])
-    np.testing.assert_allclose(error, [1.0, np.nan, np.nan])
-    assert np.isnan(minatar.curve([], 2500)[0]).all()
+    shown = minatar.curve(runs)
+    assert shown.index.tolist() == [500.0, 2500.0]
+    np.testing.assert_allclose(shown, [[4.0, 1.0], [7.0, np.nan]])
+    assert minatar.curve(runs[2:]).empty
 
 
 def test_the_command_writes_a_page_and_a_figure_and_refuses_in_one_line(tmp_path):
