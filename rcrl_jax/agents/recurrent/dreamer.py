@@ -115,18 +115,14 @@ def init(
     )
     params = agent.begin_with(drawn, initial)
     auxiliary = task.init_params(tasks, keys[3])
-    return types.LearnerState(
-        params=types.TrainableParams(params, auxiliary),
-        target_params=(),
-        opt_state=OptimizerStates(
-            parts.model_optimizer.init((params.model, auxiliary)),
-            parts.actor_optimizer.init(params.actor),
-            parts.value_optimizer.init(params.value),
-        ),
-        key=jax.random.key_data(keys[4]),
-        updates=jnp.zeros((), jnp.int32),
-        task_state=task.init_states(tasks, auxiliary, params.model),
+    opt_state = OptimizerStates(
+        parts.model_optimizer.init((params.model, auxiliary)),
+        parts.actor_optimizer.init(params.actor),
+        parts.value_optimizer.init(params.value),
     )
+    read_by_tasks = types.TrainableParams(params.model, auxiliary)
+    state = agent.first_state(tasks, read_by_tasks, (), opt_state, keys[4])
+    return state._replace(params=types.TrainableParams(params, auxiliary))
 
 
 def act(
@@ -170,16 +166,11 @@ def update(parts: Parts, run, state: types.LearnerState, batch: types.Batch, kin
     value, value_state, metrics["gradient_norm_value"] = parts.value_optimizer.step(
         g.agent.value, o.value, p.agent.value
     )
-    learned = types.TrainableParams(model, auxiliary)  # the part that tasks read
-    task_state = task.next_states(parts.world.tasks, state.task_state, learned)
-    state = state._replace(
-        params=types.TrainableParams(DreamerParams(model, actor, value), auxiliary),
-        opt_state=OptimizerStates(model_state, actor_state, value_state),
-        key=jax.random.key_data(key),
-        updates=state.updates + 1,
-        task_state=task_state,
-    )
-    return state, types.UpdateResult(window_loss, metrics)
+    read_by_tasks = types.TrainableParams(model, auxiliary)
+    opt_state = OptimizerStates(model_state, actor_state, value_state)
+    state = agent.next_state(parts.world.tasks, state, read_by_tasks, opt_state, key)
+    params = types.TrainableParams(DreamerParams(model, actor, value), auxiliary)
+    return state._replace(params=params), types.UpdateResult(window_loss, metrics)
 
 
 def loss(
