@@ -128,8 +128,7 @@ def needs_of(tasks: Mapping[str, AuxiliaryTask], parts: AgentParts) -> Needs:
     """What the tasks need together.
 
     Raises:
-      Incompatible: two tasks ask for different contrastive samples, or a task takes the RL batch as
-        anchors and asks for another number of samples.
+      Incompatible: two tasks ask for different contrastive samples.
     """
     rules = {name: task.contrast_rule for name, task in tasks.items()}
     asked = {name: rule for name, rule in rules.items() if rule is not None}
@@ -138,15 +137,12 @@ def needs_of(tasks: Mapping[str, AuxiliaryTask], parts: AgentParts) -> Needs:
         raise types.Incompatible(
             f"auxiliary: {' and '.join(asked)} ask for different contrastive samples"
         )
-    for name, rule in asked.items():
-        if rule.anchors == "rl_batch" and rule.number != parts.batch_size:
-            raise types.Incompatible(
-                f"auxiliary: {name} takes the batch of the RL loss as its anchors, so it must ask "
-                f"for batch_size = {parts.batch_size} of them; got {rule.number}"
-            )
     # Without a task, the rule still says which returns count as equal.
+    rule = different.pop() if different else parts.contrast_rule._replace(number=0)
+    if asked and rule.anchors == "rl_batch":  # the anchors are the batch itself
+        rule = rule._replace(number=parts.batch_size)
     return Needs(
-        different.pop() if different else parts.contrast_rule._replace(number=0),
+        rule,
         whole_frames=any(task.whole_frames for task in tasks.values()),
         encoded=sum(task.encoded for task in tasks.values()),
     )
