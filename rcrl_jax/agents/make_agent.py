@@ -19,11 +19,12 @@ from rcrl_jax.agents.simple import agent as simple
 from rcrl_jax.agents.simple.config import SimpleConfig
 from rcrl_jax.agents.slac import agent as slac
 from rcrl_jax.agents.slac.config import SlacConfig
+from rcrl_jax.config.base import AgentConfig
+from rcrl_jax.config.choices import TASKS, load
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.ops.precision import at_precision
-from rcrl_jax.tasks import registry
-from rcrl_jax.tasks.task import TaskMaker
+from rcrl_jax.tasks.task import AgentParts, AuxiliaryTask, TaskMaker
 
 _FAMILIES = {
     RainbowConfig: rainbow,
@@ -65,7 +66,8 @@ def make_agent(
         for known_config, known_spec, agent in _made:
             if known_config == config and known_spec == spec:
                 return agent
-    tasks = registry.makers(config, extra_tasks)
+    named = {name: load(TASKS[name].make) for name in config.tasks_in_use}
+    tasks = {name: _scaled(make) for name, make in (named | dict(extra_tasks)).items()}
     agent = _shielded(_FAMILIES[type(config)].make_agent)(config, spec, tasks)
 
     def ready(function):
@@ -81,6 +83,16 @@ def make_agent(
     if not extra_tasks:
         _made.append((config, spec, agent))
     return agent
+
+
+def _scaled(make: TaskMaker) -> TaskMaker:
+    """Multiplies the task's weight by the configuration's `auxiliary_weight`."""
+
+    def scaled(parts: AgentParts, config: AgentConfig) -> AuxiliaryTask:
+        made, factor = make(parts, config), config.auxiliary_weight
+        return dataclasses.replace(made, weight=lambda constants: factor * made.weight(constants))
+
+    return scaled
 
 
 def _shielded(function: Callable) -> Callable:

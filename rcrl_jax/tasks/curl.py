@@ -10,6 +10,7 @@ benchmark.
 """
 
 import chex
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,8 +18,9 @@ import optax
 
 from rcrl_jax import types
 from rcrl_jax.config.base import AgentConfig, CurlConfig
-from rcrl_jax.networks import projection
 from rcrl_jax.tasks import task
+
+_UNIFORM = nn.initializers.uniform(1.0)  # U[0, 1), all positive
 
 
 def make_curl(parts: task.AgentParts, config: AgentConfig) -> task.AuxiliaryTask:
@@ -35,7 +37,7 @@ def make_momentum_curl(parts: task.AgentParts, config: CurlConfig) -> task.Auxil
       parts: of the agent.
       config: sizes, momentum and the weight of each game.
     """
-    head = projection.Projection(config.hidden_size, config.projection_size)
+    head = Projection(config.hidden_size, config.projection_size)
 
     def init(key: chex.PRNGKey) -> types.Params:
         projection_key, bilinear_key = jax.random.split(key)
@@ -102,6 +104,35 @@ def make_target_curl(parts: task.AgentParts) -> task.AuxiliaryTask:
         return info_nce(logits), {"instance_accuracy": _accuracy(logits)}
 
     return task.AuxiliaryTask(init, loss, whole_frames=True, encoded=1)
+
+
+class Projection(nn.Module):
+    """Two linear layers, each followed by a normalisation without trainable scale and shift.
+
+    As in github.com/aravindsrinivas/curl_rainbow `model.py`: weights start in U[0, 1) and biases
+    at 0. That code makes new normalisation layers in every forward pass, so it never trains their
+    scale and shift.
+
+    Attributes:
+      hidden: units of the first layer.
+      size: units of the second layer.
+    """
+
+    hidden: int
+    size: int
+
+    @nn.compact
+    def __call__(self, psi: jax.Array) -> jax.Array:
+        """Maps psi(s) `[N, d]` to `[N, size]`."""
+        chex.assert_rank(psi, 2)
+        hidden = nn.relu(_normalise(nn.Dense(self.hidden, kernel_init=_UNIFORM)(psi)))
+        return _normalise(nn.Dense(self.size, kernel_init=_UNIFORM)(hidden))
+
+
+def _normalise(x: jax.Array) -> jax.Array:
+    # The fast variance, E[x^2] - E[x]^2, loses digits: all inputs and initial weights are positive.
+    norm = nn.LayerNorm(epsilon=1e-5, use_bias=False, use_scale=False, use_fast_variance=False)
+    return norm(x)
 
 
 def _init_bilinear(key: chex.PRNGKey, size: int) -> jax.Array:
