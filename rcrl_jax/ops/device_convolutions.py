@@ -16,10 +16,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from rcrl_jax.ops import precision
-from rcrl_jax.ops.strided_convolution import spread_on_device
+from rcrl_jax.ops import precision, strided_convolution
 
-_ORDER = ("NHWC", "HWIO", "NHWC")
 _LOADED = 16  # bytes that a GPU loads at once
 
 
@@ -37,11 +35,11 @@ def encode(pixels: jax.Array, parameters: Sequence[tuple[jax.Array, jax.Array]])
     chex.assert_rank(pixels, 4)
     chex.assert_type(pixels, jnp.uint8)
     (first, first_bias), *rest = parameters
-    x = _blocks(pixels).astype(_stored_type())
-    for kernel, bias in ((_block_kernel(first / 255.0), first_bias), *rest):
-        y = lax.conv_general_dilated(
-            x, kernel.astype(x.dtype), (1, 1), "VALID", dimension_numbers=_ORDER
-        )
+    x = _fill_channels(strided_convolution.as_cells(pixels, len(first), 2), 3)
+    first = _fill_channels(strided_convolution.over_cells(first / 255.0, 2), 2)
+    x = x.astype(_stored_type())
+    for kernel, bias in ((first, first_bias), *rest):
+        y = strided_convolution.convolve_on_device(x, kernel.astype(x.dtype), 1)
         x = _add_bias_and_relu(y, bias)
     return x.astype(jnp.float32)
 
@@ -65,7 +63,8 @@ def convolve_transposed(
       relu: whether negative outputs become 0.
     """
     dtype = _stored_type()
-    y = spread_on_device(x.astype(dtype), kernel[::-1, ::-1].swapaxes(2, 3).astype(dtype), stride)
+    unmirrored = kernel[::-1, ::-1].swapaxes(2, 3).astype(dtype)
+    y = strided_convolution.spread_on_device(x.astype(dtype), unmirrored, stride)
     if relu:
         return _add_bias_and_relu(y, bias).astype(jnp.float32)
     return y.astype(jnp.float32) + bias[None, None, None]  # the bias's gradient is a float32 sum
@@ -89,23 +88,6 @@ def _backward(x, gradient):
 
 
 _add_bias_and_relu.defvjp(_forward, _backward)
-
-
-def _blocks(pixels):
-    """`[N, H, W, I] -> [N, (H + 1) // 2, (W + 1) // 2, 4 I]`, the channels padded with zeros."""
-    n, height, width, channels = pixels.shape
-    padded = jnp.pad(pixels, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)))
-    rows, columns = ((side + 1) // 2 for side in (height, width))
-    blocks = padded.reshape(n, rows, 2, columns, 2, channels).transpose(0, 1, 3, 2, 4, 5)
-    return _fill_channels(blocks.reshape(n, rows, columns, 4 * channels), 3)
-
-
-def _block_kernel(kernel):
-    """`[3, 3, I, O] -> [2, 2, 4 I, O]`, for the channels of `_blocks`."""
-    channels, filters = kernel.shape[2:]
-    padded = jnp.pad(kernel, ((0, 1), (0, 1), (0, 0), (0, 0)))
-    blocks = padded.reshape(2, 2, 2, 2, channels, filters).transpose(0, 2, 1, 3, 4, 5)
-    return _fill_channels(blocks.reshape(2, 2, 4 * channels, filters), 2)
 
 
 def _fill_channels(x, axis):

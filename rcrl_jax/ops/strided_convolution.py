@@ -7,6 +7,8 @@ Each is the other's gradient with respect to the images. XLA's gradients are slo
 transposed convolution is slow inside loops, and that of gathering adds padded arrays.
 
 Accelerators use XLA's convolutions, which store neither gathered blocks nor shifted results.
+
+`as_product`, `as_cells` and `over_cells` cut images and kernels for the convolutions of others.
 """
 
 import functools
@@ -72,10 +74,7 @@ def convolve_on_device(x: jax.Array, kernel: jax.Array, stride: int = 2) -> jax.
 
 def convolve_on_cpu(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
     """A convolution as products of windows, without padding and without a bias."""
-    rows, columns = (
-        (side - len(kernel)) // stride + -(-len(kernel) // stride) for side in x.shape[1:3]
-    )
-    return _correlate(_blocks(x, stride)[:, :rows, :columns], kernel)
+    return _correlate(_blocks(x, len(kernel), stride), kernel)
 
 
 _convolve = _for_platforms(functools.partial(convolve_on_cpu, stride=2), convolve_on_device)
@@ -152,12 +151,47 @@ def _convolve_transposed_on_cpu(x, kernel):
 _convolve_transposed = _for_platforms(_convolve_transposed_on_cpu, convolve_transposed_on_device)
 
 
-def _blocks(x, size):
-    """`[N, H, W, C] -> [N, ceil(H / s), ceil(W / s), s, s, C]`."""
+def as_product(x: jax.Array, kernel: jax.Array, stride: int) -> tuple[jax.Array, jax.Array]:
+    """Windows `[N, H', W', F]` and weights `[F, O]`, whose product is the convolution.
+
+    H' = (H - k) // s + 1; W' follows from W in the same way.
+
+    Args:
+      x: images `[N, H, W, I]`.
+      kernel: `[k, k, I, O]`.
+      stride: s.
+    """
+    cells, weights = as_cells(x, len(kernel), stride), over_cells(kernel, stride)
+    taps = len(weights)
+    rows, columns = (size - taps + 1 for size in cells.shape[1:3])
+    shifted = [cells[:, i : i + rows, j : j + columns] for i in range(taps) for j in range(taps)]
+    return jnp.concatenate(shifted, axis=-1), weights.reshape(-1, kernel.shape[-1])
+
+
+def as_cells(x: jax.Array, side: int, stride: int) -> jax.Array:
+    """`[N, H, W, C] -> [N, H', W', s s C]`: each block of s x s pixels as the channels of one cell.
+
+    H' = (H - k) // s + ceil(k / s), as many as a kernel of side k reads with stride s; W' follows
+    from W in the same way.
+    """
+    blocks = _blocks(x, side, stride)
+    return blocks.reshape(*blocks.shape[:3], -1)
+
+
+def over_cells(kernel: jax.Array, stride: int) -> jax.Array:
+    """The kernel `[ceil(k / s), ceil(k / s), s s I, O]` over `as_cells`, which has stride 1."""
+    side, _, _, filters = kernel.shape
+    cells = as_cells(kernel.reshape(1, side, side, -1), side, stride)
+    return cells.reshape(*cells.shape[1:3], -1, filters)
+
+
+def _blocks(x, side, stride):
+    """`as_cells` as `[N, H', W', s, s, C]`."""
     n, height, width, channels = x.shape
-    full = jnp.pad(x, ((0, 0), (0, -height % size), (0, -width % size), (0, 0)))
-    rows, columns = full.shape[1] // size, full.shape[2] // size
-    return full.reshape(n, rows, size, columns, size, channels).transpose(0, 1, 3, 2, 4, 5)
+    full = jnp.pad(x, ((0, 0), (0, -height % stride), (0, -width % stride), (0, 0)))
+    blocks = full.reshape(n, full.shape[1] // stride, stride, -1, stride, channels)
+    rows, columns = ((size - side) // stride + -(-side // stride) for size in (height, width))
+    return blocks.transpose(0, 1, 3, 2, 4, 5)[:, :rows, :columns]
 
 
 @jax.custom_vjp

@@ -87,23 +87,13 @@ class Convolution(nn.Module):
         shape = (self.side, self.side, x.shape[-1], self.filters)
         kernel = self.param("kernel", self.kernel_init, shape)
         bias = self.param("bias", nn.initializers.zeros, (self.filters,))
-        rows, columns = (-(-n // self.stride) for n in x.shape[1:3])
         sides, strides = (self.side,) * 2, (self.stride,) * 2
         edges = jax.lax.padtype_to_pads(x.shape[1:3], sides, strides, "SAME")
         x = jnp.pad(x, ((0, 0), *edges, (0, 0)))
         if self.stride == 2:
             return strided_convolution.convolve(x, kernel, bias)
-        shifted = [
-            x[:, i : i + (rows - 1) * self.stride + 1, j : j + (columns - 1) * self.stride + 1][
-                :, :: self.stride, :: self.stride
-            ]
-            for i in range(self.side)
-            for j in range(self.side)
-        ]
-        return (
-            jnp.concatenate(shifted, axis=-1) @ kernel.reshape(-1, self.filters)
-            + bias[None, None, None]
-        )
+        windows, weights = strided_convolution.as_product(x, kernel, self.stride)
+        return windows @ weights + bias[None, None, None]
 
 
 class TransposedConvolution(nn.Module):

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from rcrl_jax.agents.rainbow.encoders import Encoder
-from rcrl_jax.ops import convolution
+from rcrl_jax.ops import convolution, strided_convolution
 
 
 class ImpalaEncoder(Encoder):
@@ -59,9 +59,7 @@ class Convolution(nn.Module):
 
 
 def _convolve_on_device(x, kernel, bias, relu):
-    order = ("NHWC", "HWIO", "NHWC")
-    y = jax.lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=order)
-    y += bias[None, None, None]
+    y = strided_convolution.convolve_on_device(x, kernel, 1) + bias[None, None, None]
     return nn.relu(y) if relu else y
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from rcrl_jax.agents.rainbow.encoders import Encoder
 from rcrl_jax.networks import initializers
-from rcrl_jax.ops import convolution
+from rcrl_jax.ops import convolution, strided_convolution
 
 _LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels out, kernel, stride
 _MOST_PARTS = 32
@@ -25,44 +25,22 @@ def convolve(
 ) -> jax.Array:
     """A convolution without padding, as one matrix product.
 
-    Each block of `stride` x `stride` pixels becomes the channels of one cell. The convolution over
-    cells has stride 1 and k = K / stride taps per side; its k * k shifted inputs are concatenated.
     `jax.vmap` over runs turns the product into a batched product, but would turn a convolution into
     a slow grouped convolution.
 
     Args:
-      images: `[N, H, W, in]`; H and W are multiples of the stride.
-      kernel: `[K, K, in, out]`; K is a multiple of the stride.
+      images: `[N, H, W, in]`.
+      kernel: `[K, K, in, out]`.
       stride: in pixels.
       multiply: computes the product `[N, Y, X, F], [F, out]`; None: in parts on a GPU.
 
     Returns:
-      `[N, (H - K) / stride + 1, (W - K) / stride + 1, out]`.
+      `[N, (H - K) // stride + 1, (W - K) // stride + 1, out]`.
     """
-    cells, weights = _as_cells(images, kernel, stride)
-    taps, (_, rows, columns, _) = len(weights), cells.shape
-    rows, columns = rows - taps + 1, columns - taps + 1
-    shifted = [cells[:, i : i + rows, j : j + columns] for i in range(taps) for j in range(taps)]
-    weights = weights.reshape(-1, weights.shape[-1])
-    patches = jnp.concatenate(shifted, axis=-1)
+    patches, weights = strided_convolution.as_product(images, kernel, stride)
     if multiply is not None:
         return multiply(jax.lax.optimization_barrier(patches), weights)
     return jax.lax.platform_dependent(patches, weights, cuda=_multiply_in_parts, default=jnp.matmul)
-
-
-def _as_cells(images, kernel, stride):
-    """Cells `[N, H / s, W / s, s s in]`, and the kernel `[K / s, K / s, s s in, out]` over them."""
-    chex.assert_rank([images, kernel], 4)
-    chex.assert_shape(kernel, (kernel.shape[0], kernel.shape[0], images.shape[-1], None))
-    chex.assert_is_divisible(kernel.shape[0], stride)
-    n, height, width, channels_in = images.shape
-    taps, channels_out = kernel.shape[0] // stride, kernel.shape[-1]
-    rows, columns = height // stride, width // stride
-    cells = images.reshape(n, rows, stride, columns, stride, channels_in)
-    cells = cells.transpose(0, 1, 3, 2, 4, 5).reshape(n, rows, columns, -1)
-    weights = kernel.reshape(taps, stride, taps, stride, channels_in, channels_out)
-    weights = weights.transpose(0, 2, 1, 3, 4, 5).reshape(taps, taps, -1, channels_out)
-    return cells, weights
 
 
 @jax.custom_vjp
@@ -127,4 +105,6 @@ def _layer(x, kernel, bias, *, stride):
 
 def _layer_on_cpu(x, kernel, bias, *, stride):
     """A convolution of stride 1 over cells: twice as fast as the product of the windows."""
-    return convolution.convolve(*_as_cells(x, kernel, stride), bias, 1, True)
+    cells = strided_convolution.as_cells(x, len(kernel), stride)
+    weights = strided_convolution.over_cells(kernel, stride)
+    return convolution.convolve(cells, weights, bias, 1, True)
