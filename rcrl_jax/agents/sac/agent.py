@@ -42,8 +42,8 @@ from rcrl_jax.ops import adam, native
 from rcrl_jax.tasks import task
 
 
-class OptimizerStates(NamedTuple):
-    """States of three Adam optimisers."""
+class ByOptimizer(NamedTuple):
+    """States of the three Adam optimisers, or the gradients that they read."""
 
     critic: optax.OptState  # of the critic's and the auxiliary tasks' parameters
     actor: optax.OptState
@@ -148,10 +148,8 @@ def resources(config: SacConfig, needs: task.Needs) -> agent.Resources:
     """
     images = (2 + needs.encoded) * config.batch_size + 3 * needs.contrast_rule.number
     if config.observation == "state":
-        activations = images * 8 * config.hidden_size * 4
-        return agent.Resources(
-            batches_over_runs=True, logs_frames=False, activation_bytes=activations
-        )
+        size = images * 8 * config.hidden_size * 4
+        return agent.Resources(batches_over_runs=True, logs_frames=False, activation_bytes=size)
     pixels = config.crop_size**2 * 3 * config.frame_stack
     outputs = sum(side**2 for side in conv_sizes(config.crop_size)) * config.filters
     return agent.Resources(
@@ -172,7 +170,7 @@ def init(
     keys = jax.random.split(key, 7)
     agent_params = agent.begin_with(parts.model.init(keys[:5]), initial)
     params = types.TrainableParams(agent_params, task.init_params(parts.tasks, keys[5]))
-    opt_state = OptimizerStates(
+    opt_state = ByOptimizer(
         parts.optimizer.init((agent_params.critic, params.auxiliary)),
         parts.optimizer.init(agent_params.actor),
         parts.temperature_optimizer.init(agent_params.log_temperature),
@@ -207,17 +205,9 @@ def act(
     return jnp.where(step < parts.schedule.first_step, at_random, sampled), memory
 
 
-class Gradients(NamedTuple):
-    """Of all losses of an update, by the optimiser that reads them."""
-
-    critic: tuple[CriticParams, dict[str, types.Params]]  # of critic and auxiliary tasks
-    actor: ActorParams  # zero if actor and temperature do not step
-    temperature: jax.Array  # likewise
-
-
 def gradients(
     parts: Parts, run: types.RunSpec, state: types.LearnerState, batch: types.Batch
-) -> tuple[Gradients, types.UpdateResult]:
+) -> tuple[ByOptimizer, types.UpdateResult]:
     """Gradients of all losses of a batch as the replay returned it, and the update's result."""
     _, crop_key, loss_key = jax.random.split(native.wrap_key(state.key), 3)
     next_key, actor_key, tasks_key = jax.random.split(loss_key, 3)
@@ -228,7 +218,7 @@ def gradients(
     )  # fmt: skip
     loss_of_actor = functools.partial(actor_loss, parts)
     (of_actor, of_temperature), actor_metrics = jax.lax.cond(
-        actor_is_due(parts, state),
+        (state.updates + 1) % parts.config.actor_period == 0,
         jax.grad(loss_of_actor, has_aux=True),
         lambda params, *rest: (
             jax.tree.map(jnp.zeros_like, params), loss_of_actor(params, *rest)[1]
@@ -236,20 +226,16 @@ def gradients(
         (p.agent.actor, p.agent.log_temperature), p.agent.critic, run, encoded, actor_key,
     )  # fmt: skip
     result = types.UpdateResult(transition_loss, metrics | actor_metrics)
-    return Gradients(of_critic, of_actor, of_temperature), result
-
-
-def actor_is_due(parts: Parts, state: types.LearnerState) -> jax.Array:
-    """Whether actor and temperature step in the next update, `[] bool`."""
-    return (state.updates + 1) % parts.config.actor_period == 0
+    return ByOptimizer(of_critic, of_actor, of_temperature), result
 
 
 def step(
-    parts: Parts, state: types.LearnerState, computed: tuple[Gradients, types.UpdateResult]
+    parts: Parts, state: types.LearnerState, computed: tuple[ByOptimizer, types.UpdateResult]
 ) -> tuple[types.LearnerState, types.UpdateResult]:
     """One step of every optimiser that is due, with what `gradients` returned."""
-    config, p, o = parts.config, state.params, state.opt_state
-    (found, result), actor_due = computed, actor_is_due(parts, state)
+    config, p, o, updates = parts.config, state.params, state.opt_state, state.updates + 1
+    actor_due, target_due = updates % config.actor_period == 0, updates % config.target_period == 0
+    found, result = computed
     key, *_ = jax.random.split(native.wrap_key(state.key), 3)
 
     (critic, auxiliary), critic_opt, norm = parts.optimizer.step(
@@ -260,8 +246,7 @@ def step(
         found.temperature, o.temperature, p.agent.log_temperature, actor_due
     )
     params = types.TrainableParams(SacParams(critic, actor, log_temperature), auxiliary)
-    opt_state = OptimizerStates(critic_opt, actor_opt, temperature_opt)
-    target_due = (state.updates + 1) % config.target_period == 0
+    opt_state = ByOptimizer(critic_opt, actor_opt, temperature_opt)
     encoder_tau, critic_tau = config.encoder_tau * target_due, config.critic_tau * target_due
     taus = CriticParams(encoder_tau, encoder_tau, critic_tau)
     target = CriticParams(*map(optax.incremental_update, critic, state.target_params, taus))
