@@ -202,13 +202,14 @@ def jaxrl(kind: str, directory: pathlib.Path):
         observations = random.normal(size=states).astype(np.float32)
         make = learner_module.SACLearner
     actions = random.uniform(-1, 1, (CONTROL_FILLED, CONTROL_ACTIONS)).astype(np.float32)
-    rewards, masks = random.random((2, CONTROL_FILLED)).astype(np.float32)
+    rewards = random.random(CONTROL_FILLED).astype(np.float32)
+    masks = np.ones(CONTROL_FILLED, np.float32)
     learner = make(0, observations[0, :1], actions[:1])
 
     def sample():
         rows = random.integers(0, CONTROL_FILLED, CONTROL_BATCHES[kind])
         return Batch(
-            observations[0, rows], actions[rows], rewards[rows], np.ceil(masks[rows]),
+            observations[0, rows], actions[rows], rewards[rows], masks[rows],
             observations[1, rows],
         )  # fmt: skip
 

@@ -204,4 +204,8 @@ KINDS = ("wall", "cpu", "per_flop")
 
 
 def _median(values: Sequence[float]) -> str:
-    return f"{statistics.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
+    middle, least, most = (
+        f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+        for value in (statistics.median(values), min(values), max(values))
+    )
+    return f"{middle} ({least} to {most})"
