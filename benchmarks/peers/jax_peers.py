@@ -76,6 +76,8 @@ def dopamine(agent_name: str, directory: pathlib.Path):
 
     The runner's loop, the replay and the emulator are Dopamine's. Nothing is logged.
     """
+    # It would use TensorFlow's stand-in.
+    importlib.import_module("tensorflow_probability.substrates.jax.distributions")
     _import_from(
         directory, "tensorflow", "gym", "baselines", "flax.metrics.tensorboard", "dopamine.tf",
         "dopamine.discrete_domains.gym_lib",
