@@ -32,7 +32,7 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks import device_file
-from benchmarks.compiled import counting, hlo
+from benchmarks.compiled import counting, programs
 from rcrl_jax import files, types, words
 from rcrl_jax.config import presets
 from rcrl_jax.config.presets import Config
@@ -167,14 +167,8 @@ def measure_fleet(plan, memory) -> dict[str, float]:
         )
     run = types.RunSpec(environment.num_valid_actions[0], agent.run_constants(plan.runs[0].game))
     state, batch = jax.tree.map(lambda x: x[0], (learner, prediction.empty_batch(agent, 1, "host")))
-    traced = jax.jit(agent.update).trace(run, state, batch)
-    # Lowers the program for CUDA, without compiling it: on a CPU, our kernels would hide products.
-    # An update may depend on the number of earlier updates.
-    leaves = jax.tree.leaves((run, state, batch))
-    place = next(i for i, leaf in enumerate(leaves) if leaf is state.updates)
-    text = traced.lower(lowering_platforms=("cuda",)).as_text("hlo")
-    products = counting.products(hlo.module(text), {place: int(state.updates)})
-    flop = sum(product.flops for product in products)
+    text, known = programs.update_text(agent, run, state, batch)
+    flop = counting.flop(text, known)
     session.close()
     return {
         "preset": preset,

@@ -150,7 +150,7 @@ def _file(config: MkDocsConfig, path: str, name: str) -> File:
     return File.generated(config, name, content=content)
 
 
-_PARTS = {"peer_process"}  # processes that programs start
+_PARTS = {"ours", "process"}  # processes that programs start
 _UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 
 

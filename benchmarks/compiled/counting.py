@@ -230,6 +230,11 @@ def products(parsed: Module, arguments: Mapping[int, int]) -> Iterator[Product]:
             yield Product(instruction, times, flops)
 
 
+def flop(text: str, arguments: Mapping[int, int]) -> int:
+    """FLOP of all `products` of a program's text."""
+    return sum(product.flops for product in products(hlo.module(text), arguments))
+
+
 def _elements(instruction: Instruction) -> int:
     return int(np.prod(instruction.result[0].shape, dtype=np.int64))
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from rcrl_jax import types
-from rcrl_jax.agents.agent import TRAINING
+from rcrl_jax.agents.agent import TRAINING, Agent
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.agents.rainbow.config import RainbowConfig
 from rcrl_jax.agents.recurrent.config import DreamerConfig, PlanetConfig
@@ -196,6 +196,28 @@ def own_loops(config: presets.Config, program: str) -> list[int]:
             steps = in_game if program == "update_1" else config.model_rollout
             return [steps, steps - 1, config.passes * (steps - 1) // config.minibatch_steps]
     return []
+
+
+def update_text(
+    agent: Agent, run: types.RunSpec, state: types.LearnerState, batch: types.Batch
+) -> tuple[str, dict[int, int]]:
+    """One run's update as the compiler gets it for CUDA: on a CPU our kernels would hide products.
+
+    Args:
+        agent: of the run.
+        run: as `Agent.update` takes it, without a run axis; so are the others.
+        state: likewise.
+        batch: likewise.
+
+    Returns:
+        The text, and the known arguments for `counting.products`: an update may depend on the
+        number of earlier updates.
+    """
+    traced = jax.jit(agent.update).trace(run, state, batch)
+    leaves = jax.tree.leaves((run, state, batch))
+    place = next(i for i, leaf in enumerate(leaves) if leaf is state.updates)
+    text = traced.lower(lowering_platforms=("cuda",)).as_text("hlo")
+    return text, {place: int(state.updates)}
 
 
 def least_bytes(fleet: ShapedFleet, activations: float, kind: int) -> dict[str, float]:

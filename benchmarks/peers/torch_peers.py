@@ -1,25 +1,16 @@
-"""Steps another code base's training on command; `benchmarks.peers` starts this program.
+"""Training of three code bases in PyTorch, for `process.py`.
 
-    PYTHON benchmarks/peer_process.py DIRECTORY GAME
-    PYTHON benchmarks/peer_process.py DIRECTORY BATCH_SIZE
-
-PYTHON needs PyTorch and the other imports of the code in DIRECTORY, and nothing of this project.
-
-With a game, the program takes agent steps, each with an update. DIRECTORY holds `agent.py`,
-`env.py` and `memory.py` of Kaixhin/Rainbow or aravindsrinivas/curl_rainbow; PYTHON also needs
-ale_py and opencv. With a number, the program updates CURL's SAC from a replay of noise. DIRECTORY
-holds `curl_sac.py`, `encoder.py` and `utils.py` of MishaLaskin/curl. It uses little of gym and
+`agent.py`, `env.py` and `memory.py` of Kaixhin/Rainbow or aravindsrinivas/curl_rainbow take agent
+steps, each with an update; they also need ale_py and opencv. `curl_sac.py`, `encoder.py` and
+`utils.py` of MishaLaskin/curl update SAC from a replay of noise. They use little of gym and
 scikit-image, so neither is needed.
-
-The first answer, "ready" and the version of PyTorch, comes after the first updates. Then each line
-of standard input is a number of steps to take, and the answer the seconds that they took.
 """
 
 import argparse
+import functools
 import pathlib
 import random
 import sys
-import time
 import types
 
 import numpy as np
@@ -34,7 +25,7 @@ ATARI_SETTINGS = {
     "learning_rate": 1e-4, "adam_eps": 1.5e-4, "batch_size": 32, "norm_clip": 10.0,
     "learn_start": 1600,
 }  # fmt: skip
-CAPACITY = 100_000
+GAME, CAPACITY = "pong", 100_000
 # From the repository's script for cartpole_swingup, and the repository's defaults for the rest.
 CONTROL_SETTINGS = {
     "hidden_dim": 1024, "discount": 0.99, "init_temperature": 0.1, "alpha_lr": 1e-4,
@@ -45,10 +36,11 @@ CONTROL_SETTINGS = {
     "num_filters": 32, "log_interval": 10**9, "detach_encoder": False, "curl_latent_dim": 128,
 }  # fmt: skip
 FRAMES, FILLED = (9, 100, 100), 1000  # pixels of a stack; transitions in the replay of noise
+BATCH_SIZE = 128
 WARM_STEPS, WARM_UPDATES = 21, 3  # before the clock starts
 
 
-def atari_steps(directory: pathlib.Path, game: str):
+def atari_steps(directory: pathlib.Path):
     """Trains on a game forever; yields after each agent step with an update."""
     import ale_py
     import ale_py.roms
@@ -75,7 +67,7 @@ def atari_steps(directory: pathlib.Path, game: str):
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
-    settings = argparse.Namespace(game=game, device=torch.device("cpu"), **ATARI_SETTINGS)
+    settings = argparse.Namespace(game=GAME, device=torch.device("cpu"), **ATARI_SETTINGS)
     env = Env(settings)
     env.train()
     agent = Agent(settings, env)
@@ -121,7 +113,7 @@ def stand_in_modules() -> None:
     sys.modules["skimage.util.shape"] = shape
 
 
-def control_updates(directory: pathlib.Path, batch_size: str):
+def control_updates(directory: pathlib.Path):
     """Updates SAC forever; yields after each update."""
     stand_in_modules()
     sys.path.insert(0, str(directory))
@@ -135,7 +127,7 @@ def control_updates(directory: pathlib.Path, batch_size: str):
         obs_shape=(9, 84, 84), action_shape=(1,), device=device, **CONTROL_SETTINGS
     )
     replay = utils.ReplayBuffer(
-        obs_shape=FRAMES, action_shape=(1,), capacity=FILLED, batch_size=int(batch_size),
+        obs_shape=FRAMES, action_shape=(1,), capacity=FILLED, batch_size=BATCH_SIZE,
         device=device, image_size=84,
     )  # fmt: skip
     rng = np.random.default_rng(0)
@@ -149,23 +141,22 @@ def control_updates(directory: pathlib.Path, batch_size: str):
         yield
 
 
-def main() -> None:
-    """Answers one line for each line read."""
-    directory, argument = sys.argv[1:]
-    control = argument.isdecimal()
-    start = control_updates if control else atari_steps
-    training = start(pathlib.Path(directory), argument)
-    for _ in range(WARM_UPDATES if control else WARM_STEPS):
-        next(training)
+def _start(steps, warm: int, directory: pathlib.Path):
+    """What `serve` takes, after the first updates; the programs of PyTorch are not counted."""
+    training = steps(directory)
+
+    def advance(count):
+        for _ in range(count):
+            next(training)
+
+    advance(warm)
     import torch
 
-    print(f"ready {torch.__version__}", flush=True)
-    for line in sys.stdin:
-        began = time.perf_counter()
-        for _ in range(int(line)):
-            next(training)
-        print(time.perf_counter() - began, flush=True)
+    return torch.__version__, advance, lambda: None
 
 
-if __name__ == "__main__":
-    main()
+START = {
+    "kaixhin": functools.partial(_start, atari_steps, WARM_STEPS),
+    "curl_rainbow": functools.partial(_start, atari_steps, WARM_STEPS),
+    "curl_control": functools.partial(_start, control_updates, WARM_UPDATES),
+}

@@ -1,0 +1,1 @@
+"""Other code bases' training and ours, in turns on the same machine."""
