@@ -165,11 +165,10 @@ def test_runs_that_a_campaign_brings_home_get_digests(project):
 
 def write_minatar_run(project):
     """A run of MinAtar with the files that training leaves, below results/minatar."""
-    root = project / "results" / "minatar" / "settings"
+    root = project / "results" / "minatar" / "question"
     run = write_run(
-        root, "minatar_erainbow_sa", "Breakout", 100, steps=20_000, episodes=20, backend="minatar",
-        changes={"learning_rate": 2.5e-4, "target_period": 2000},
-    )  # fmt: skip
+        root, "minatar_erainbow_sa", "Breakout", 0, steps=30_000, episodes=20, backend="minatar"
+    )
     episode = {"agent_steps": 2000, "wall_s": 1.26, "episode_return": 3.0}
     update = {"agent_steps": 2000, "wall_s": 1.27, "loss_c51": 1 / 3, "steps_per_s": 9.5}
     write_lines(run / "metrics.jsonl", [episode, update])
@@ -213,7 +212,7 @@ def test_runs_of_minatar_that_come_home_are_judged(project):
     assert done.stdout.split() == [f"results/{name}" for name in files]
     assert (done.returncode, done.stderr) == (0, "")
     page = (project / "results" / "minatar" / "README.md").read_text()
-    assert "not finished: 1 of 160 runs." in page and "| 3.000 (1) |" in page
+    assert "not yet asked, 1 of 480 runs finished." in page and "| 3.000 (1) |" in page
 
 
 @pytest.mark.parametrize(
