@@ -306,6 +306,12 @@ def throughput(folder: str) -> dict[tuple[str, int], dict[str, float]]:
     }
 
 
+def per_flop(*pairs: str) -> list[float]:
+    """How many times as fast ours are as code in JAX, per FLOP."""
+    found = read_json("peers/jax/x86_64-cpu.json")["ratios_per_flop"]
+    return [np.median(found[pair]) for pair in pairs]
+
+
 def fast_row(preset: str) -> str:
     wide, narrow = (throughput(folder).get((preset, 1)) for folder in ("avx512", "avx2"))
     own, theirs, ratios = peers(preset) or (None, None, ())
@@ -374,6 +380,11 @@ TABLE = [
     *((reading_row(*row),) for row in READINGS),
     ("exceeds all three in {} of the four games", most_that_a_reading_exceeds),
     *((fast_row(preset),) for preset in TIMED),
+    ("ours is {:.2f} times as fast as Dopamine's DER, {:.2f} times as its DrQ(ε), {:.2f} times as "
+     "CleanRL's update; SAC is {:.1f} times as fast as jaxrl from pixels, {:.2f} times from states",
+     lambda: per_flop("rainbow_der / dopamine_der", "rainbow_der / dopamine_drq",
+                      "rainbow_der_update / cleanrl", "sac_aug / jaxrl_drq",
+                      "state_sac / jaxrl_sac")),
     ("took {:.1f} to {:.1f} hours, median {:.1f}: {} runs",
      lambda: (min(hours_of_runs()), max(hours_of_runs()), np.median(hours_of_runs()),
               len(hours_of_runs()))),
@@ -418,6 +429,10 @@ README_TABLE = [
      lambda: registered.CLAIM.finished_pairs(runs.read(RESULTS / "claim").frame)),
     ("CURL train {:.0f} times as fast as their PyTorch code, CURL's SAC {:.1f} times",
      lambda: [np.median(peers(one)[2]) for one in ("erainbow", "curl_sac")]),
+    ("Per FLOP Rainbow is {:.2f} times as fast as Dopamine's DER in JAX; SAC is {:.1f} times as "
+     "fast as jaxrl's DrQ from pixels, {:.2f} times from states",
+     lambda: per_flop("rainbow_der / dopamine_der", "sac_aug / jaxrl_drq",
+                      "state_sac / jaxrl_sac")),
     ("took {:.0f} to {:.1f} hours, median {:.1f},",
      lambda: (min(hours_of_runs()), max(hours_of_runs()), np.median(hours_of_runs()))),
 ]  # fmt: skip
