@@ -260,25 +260,31 @@ def read_checkpoint(path: pathlib.Path, like: Checkpoint) -> Checkpoint:
         )
 
 
-def read_agents(path: pathlib.Path) -> dict[str, np.ndarray]:
+def read_agents(path: pathlib.Path, num_runs: int | None = None) -> dict[str, np.ndarray]:
     """The agents' parameters by their paths, leading axis R; changes nothing on the disk.
 
     Args:
       path: a checkpoint, or the file of one run's final parameters. A training process may delete
         a checkpoint meanwhile.
+      num_runs: R, if it is known.
 
     Raises:
       FileNotFoundError: the file does not exist, or no longer.
-      Damaged: it is no such file, or the parameters have changed since they were saved.
+      Damaged: it is no such file, it holds another number of runs, or the parameters have changed
+        since they were saved.
       OSError: it cannot be read now.
       MemoryError: there is too little memory for it.
     """
     try:
         with _reading(path):
             if path.name != PARAMETERS:
-                return _below(_read(path, _AGENTS), _AGENTS)
-            with np.load(path) as file:
-                return {name: array[None] for name, array in _below(file, "agent/").items()}
+                arrays = _below(_read(path, _AGENTS), _AGENTS)
+            else:
+                with np.load(path) as file:
+                    arrays = {name: x[None] for name, x in _below(file, "agent/").items()}
+            if num_runs is not None and {len(array) for array in arrays.values()} != {num_runs}:
+                raise ValueError(f"it does not hold {words.count('run', num_runs)}")
+            return arrays
     except files.Damaged:
         if path.exists():
             raise

@@ -145,6 +145,6 @@ def restore_agents(plan: Plan) -> tuple[Fleet, types.Params]:
     steps = checkpoints.kept_steps(directory)
     if not steps:
         raise FileNotFoundError(f"{directory} holds no checkpoint")
-    arrays = checkpoints.read_agents(checkpoints.path_of(directory, steps[-1]))
+    arrays = checkpoints.read_agents(checkpoints.path_of(directory, steps[-1]), fleet.num_runs)
     shapes = jax.eval_shape(fleet.init).params.agent
     return fleet, fleet.to_devices(parameters.fit(arrays, range(fleet.num_runs), shapes))
