@@ -118,8 +118,17 @@ def train(
             f"{preset} has no field {name!r}: {protocol.nearest(name, [*fields.values(config)])}"
         )
     config = fields.replace(config, {**benchmark.fields_of(config, games[0]), **changes})
+    for other in games[1:]:
+        own = fields.replace(benchmark.presets_of(other)[preset], changes)
+        if own != config or len({benchmark.action_repeat(one, own) for one in games}) > 1:
+            raise ValueError(
+                f"game: {games[0]} and {other} differ in action repeat or learning rate: train "
+                "them in two calls"
+            )
     seeds = _checked_seeds(seeds)
     for name, value in (("steps", steps), ("eval_episodes", eval_episodes)):
+        if value is not None and not isinstance(value, int | np.integer):
+            raise ValueError(f"{name}: expected a whole number, got {value!r}")
         if value is not None and (wanted := fields.at_least(1)(value)):
             raise ValueError(f"{name}: must be {wanted}, got {value}")
     if _prepare_memory(config.needs_large_blocks):
@@ -182,7 +191,10 @@ def scores(*directories: str | os.PathLike, steps: int | None = None) -> Columns
       ValueError: a path is no directory.
       ImportError: the extra is not installed.
     """
-    return {name: column.to_numpy() for name, column in _finished(directories, steps).items()}
+    found = _finished(directories, steps)
+    from rcrl_jax.tables import runs  # after the check that it can be imported
+
+    return {name: column.to_numpy() for name, column in runs.scores(found).items()}
 
 
 def score_matrices(
@@ -191,12 +203,16 @@ def score_matrices(
     """The scores of `scores` by arm, `[runs, games]`, as the library rliable takes them.
 
     Columns are the games that all arms have, in the paper's order. Rows are the seeds that have all
-    these games.
+    these games. Only runs under equal conditions, such as their steps, share a matrix: the most
+    runs count, and one line names each set of others.
     """
     found = _finished(directories, steps)
-    from rcrl_jax.tables import runs  # after the check that it can be imported
+    from rcrl_jax.tables import pools, runs
 
-    return runs.matrices(found)
+    pool = pools.largest(found)
+    for line in pool.left_out:
+        words.say(f"warning: {line}")
+    return runs.matrices(pool.runs)
 
 
 def _finished(directories: Sequence[str | os.PathLike], steps: int | None) -> "pd.DataFrame":
@@ -208,9 +224,7 @@ def _finished(directories: Sequence[str | os.PathLike], steps: int | None) -> "p
     frame, problems = runs.read(*directories)
     for line in problems:
         words.say(f"warning: {line}")
-    if steps is not None:
-        frame = frame[frame.agent_steps == steps]
-    return runs.scores(frame)
+    return frame if steps is None else frame[frame.agent_steps == steps]
 
 
 def make_plan(
@@ -242,8 +256,13 @@ def make_plan(
     """
     if track:
         tracking.check_installed()
-    if init_part not in initial.PARTS:
-        raise ValueError(f"init_part: expected {' or '.join(initial.PARTS)}, got {init_part!r}")
+    for name, value, known in (
+        ("init_part", init_part, initial.PARTS),
+        ("batching", batching, ("auto", "map", "vmap")),
+        ("frame_store", frame_store, ("auto", "host", "device")),
+    ):
+        if value not in known:
+            raise ValueError(f"{name}: expected {' or '.join(known)}, got {value!r}")
     if init_part != initial.PARTS[0] and init_from is None:
         raise ValueError("init_part: has no effect without init_from")
     source = None if init_from is None else initial.Source(pathlib.Path(init_from), init_part)
@@ -261,7 +280,8 @@ def make_plan(
         eval_episodes=eval_episodes,
         film=film,
         make_environment=make_environment or build.environment_maker(config, runs, backend),
-        backend=None if make_environment else backend,
+        # `auto` is no name of a simulator: the environments know which one it chose.
+        backend=None if make_environment or backend == "auto" else backend,
         batching=batching,
         num_devices=_devices_of(len(runs), devices),
         frame_store=build.choose_frame_store(frame_store, pixels=config.observation == "pixels"),
@@ -340,6 +360,8 @@ def _benchmark_of(preset: str, games: Sequence[str]) -> Environment:
     (benchmark,) = found
     if not games:
         raise ValueError("game: expected a game, or several")
+    if len(set(games)) < len(games):
+        raise ValueError(f"game: one is there twice in {', '.join(games)}")
     for name in games:
         benchmark.check_game(name)
     return benchmark

@@ -83,7 +83,8 @@ class Run:
             for line in records.read_metrics(self._path(run, "metrics")):
                 known.update(line)
                 if name in line:
-                    rows.append((*run, line["agent_steps"], line[name]))
+                    value = np.nan if line[name] is None else line[name]  # was not finite
+                    rows.append((*run, line["agent_steps"], value))
         if not rows:
             raise ValueError(f"no metric {name!r}: {protocol.nearest(name, sorted(known))}")
         return _columns(("game", "seed", "agent_steps", name), rows)
@@ -94,9 +95,12 @@ class Run:
         The games are those of the final evaluation, from the first one on. Nothing is written.
 
         Raises:
+          ValueError: `episodes` is below 1.
           Unusable: there are no parameters, or an agent has diverged.
           ImportError: the backend is not installed, or does not render.
         """
+        if episodes < 1:
+            raise ValueError(f"episodes: must be at least 1, got {episodes}")
         plan, fleet, params = scoring.load(self.directory)
         try:
             games = evaluation.Games(plan.make_environment, plan.total_steps, range(episodes))
@@ -120,6 +124,7 @@ class Run:
         Raises:
           ValueError: no run, or several, have this game and seed.
           Unusable: there are no parameters.
+          ImportError: the backend is not installed, or does not render.
         """
         rows = [
             row
@@ -143,6 +148,7 @@ class Run:
 
         Raises:
           Unusable: there are no parameters.
+          ImportError: the backend is not installed, or does not render.
           FileExistsError: one of these folders is there.
           OSError: they cannot be written.
         """
@@ -167,7 +173,7 @@ class Run:
 
 
 class Player:
-    """One trained agent that acts and embeds, without noise.
+    """One trained agent: acts by its evaluation policy, which may draw, and embeds without noise.
 
     Attributes:
       frame_stack: C, frames of an observation.
@@ -214,7 +220,8 @@ class Player:
           `[N, d]`.
 
         Raises:
-          ValueError: the agent embeds contexts of frames and actions, as world models do.
+          ValueError: frames or actions do not fit; or the agent embeds contexts of frames and
+            actions, as world models do.
         """
         form = self._fleet.agent.observations
         if form.with_actions:
@@ -222,6 +229,9 @@ class Player:
         frames = np.asarray(frames)
         self._check(frames)
         action = np.asarray(action, self._fleet.agent.action.dtype)
+        number = int(self._fleet.num_valid_actions[0])
+        if not self._fleet.agent.action.shape and not ((action >= 0) & (action < number)).all():
+            raise ValueError(f"action: expected numbers from 0 to {number - 1}")
         pairs = types.Pairs(form.network.stack(frames)[None], action[None])
         return self._fleet.embed(self._params, pairs)[0]
 
@@ -233,6 +243,4 @@ class Player:
 
 
 def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Columns:
-    return {
-        name: np.array(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)
-    }
+    return {name: np.array([row[place] for row in rows]) for place, name in enumerate(names)}

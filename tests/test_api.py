@@ -1,7 +1,9 @@
 """The front door: training and loading from Python, as a script, beside other projects."""
 
+import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -16,6 +18,7 @@ import rcrl_jax
 from rcrl_jax import api
 from rcrl_jax.runs import manifest, workdir
 from rcrl_jax.training import host_memory, scoring
+from tests.tables import synthetic
 
 ROOT = pathlib.Path(__file__).parents[1]
 SMALL = {"learn_start": 20, "evaluation_period": 60, "periodic_episodes": 2, "replay.capacity": 100}
@@ -53,6 +56,37 @@ def test_games_that_are_played_again_are_those_of_the_final_evaluation(run):
     assert [*played.episode] == [0, 1, 2, 0, 1, 2]
     means = played.groupby("seed")["return"].mean()
     np.testing.assert_array_equal(means, run.scores()["score"])
+
+
+def test_no_evaluations_are_empty_columns_and_a_null_is_nan(run, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run.directory, copy)
+    for folder in copy.glob("*/*/seed_*"):
+        (folder / "evaluations.jsonl").write_text("")
+        line = {"agent_steps": 99, "wall_s": 1.0, "loss_c51": None}
+        with open(folder / "metrics.jsonl", "a") as metrics:
+            metrics.write(json.dumps(line) + "\n")
+    loaded = rcrl_jax.load(copy)
+    assert [len(column) for column in loaded.curves().values()] == [0] * 4
+    losses = loaded.metrics("loss_c51")["loss_c51"]
+    assert losses.dtype == float and np.isnan(losses).sum() == 2
+
+
+def test_scores_of_runs_under_other_conditions_share_no_matrix(tmp_path, capsys):
+    for steps, score in ((1000, 1.0), (2000, 5.0)):
+        synthetic.write_run(tmp_path / str(steps), score=score, steps=steps)
+    (own,) = rcrl_jax.score_matrices(tmp_path).values()
+    assert own.tolist() == [[5.0]] and "warning: " in capsys.readouterr().out
+    assert rcrl_jax.score_matrices(tmp_path, steps=1000)["rcrl"].tolist() == [[1.0]]
+
+
+def test_what_cannot_be_played_is_refused(run):
+    with pytest.raises(ValueError, match="episodes: must be at least 1, got 0"):
+        run.evaluate(episodes=0)
+    frames = np.zeros((1, 1, 10, 10, 4), np.uint8)
+    for action in (3, -1):
+        with pytest.raises(ValueError, match="action: expected numbers from 0 to 2"):
+            run.player(seed=1).embed(frames, [action])
 
 
 def test_a_player_acts_and_embeds(run):
@@ -101,6 +135,9 @@ def test_the_same_call_says_that_the_run_is_finished_and_another_is_refused(run,
         ({"seeds": []}, "seeds: expected different seeds"),
         ({"seeds": [1, 1]}, "seeds: expected different seeds"),
         ({"steps": 0}, "steps: must be at least 1"),
+        ({"steps": 2e4}, "steps: expected a whole number, got 20000.0"),
+        ({"batching": "vamp"}, "batching: expected auto or map or vmap, got 'vamp'"),
+        ({"frame_store": "gpu"}, "frame_store: expected auto or host or device, got 'gpu'"),
         ({"arm": "curl"}, "arm 'curl': an arm's name must not be a preset's"),
         ({"eval_episodes": 0}, "eval_episodes: must be at least 1"),
     ],
@@ -120,6 +157,11 @@ def test_a_mistake_is_one_line_and_writes_nothing(tmp_path, changes, message):
         ("rcrl_sac", "cheeta_run", "unknown task 'cheeta_run': did you mean cheetah_run"),
         ("rcrl_sac", "zzz", "unknown task 'zzz': choose from finger_spin"),
         ("rcrl", [], "game: expected a game, or several"),
+        ("minatar_rcrl", ["Breakout"] * 2, "game: one is there twice in Breakout, Breakout"),
+        # Tasks whose learning rates differ, and whose action repeats do.
+        ("rcrl_sac", ["reacher_easy", "cheetah_run"], "cheetah_run differ in action repeat or"),
+        ("rcrl_sac", ["cheetah_run", "reacher_easy"], "reacher_easy differ in action repeat or"),
+        ("rcrl_sac", ["walker_walk", "cheetah_run"], "differ in action repeat or learning rate"),
     ],
 )
 def test_an_unknown_preset_or_game_is_one_line(tmp_path, preset, game, message):

@@ -116,12 +116,15 @@ def matrices(frame: pd.DataFrame) -> dict[str, np.ndarray]:
 
     Games are those that all arms have, in the order of `game_order`; a row is a seed that has all
     of them.
+
+    Raises:
+        ValueError: an arm has two runs of one game and seed.
     """
     arms_games = frame.groupby("arm", sort=False).game.agg(set)
     games = sorted(set.intersection(*arms_games), key=game_order) if len(arms_games) else []
     found = {}
     for arm, own in frame.groupby("arm", sort=False):
-        by_seed = own.pivot_table("score", "seed", "game").reindex(columns=games)
+        by_seed = own.pivot(index="seed", columns="game", values="score").reindex(columns=games)
         found[arm] = by_seed.dropna().to_numpy()
     return found
 
@@ -280,6 +283,8 @@ def _find(roots: Sequence[pathlib.Path], problems: list[str]) -> list[pathlib.Pa
             )
             links = filter(os.path.islink, (os.path.join(place, name) for name in below))
             problems += [f"{link} is a link and is not followed" for link in links]
+            if "evaluation.json" in names and _FILES.isdisjoint(names):
+                continue  # what experiments.evaluate has written
             if _SEED.fullmatch(os.path.basename(place)) or not _FILES.isdisjoint(names):
                 directory = pathlib.Path(place)
                 found.setdefault(directory.resolve(), directory)

@@ -143,3 +143,14 @@ def test_a_signal_while_the_agent_is_initialised_ends_the_program_at_once(tmp_pa
     monkeypatch.setattr(signals, "_end", ended.put)
     monkeypatch.setattr(fleet_module.Fleet, "init", init)
     assert programs.call(PROGRAM, *arguments(tmp_path)).returncode == 128 + signal.SIGINT
+
+
+def test_the_command_of_a_finished_run_says_that_it_is_finished(uninterrupted):
+    workdir, _ = uninterrupted
+    paths = RunPaths(workdir, "rcrl", GAME, SEED)
+    played = json.loads(paths.manifest.read_text())["run"]["backend"]
+    (other,) = {"envpool", "ale"} - {played}
+    for more, code in ((), 0), ((f"--backend={played}",), 0), ((f"--backend={other}",), 2):
+        again = programs.call(PROGRAM, *arguments(workdir, *more), **PERIODS)
+        assert again.returncode == code, again.stderr
+        assert ("finished already" in again.stdout) == (code == 0)

@@ -118,6 +118,14 @@ def repository():
     return runs.read(RESULTS)
 
 
+def test_games_that_were_played_again_are_no_runs(tmp_path):
+    write_run(tmp_path)
+    played = tmp_path / "evaluate-x" / "rcrl" / "Pong" / "seed_0"
+    played.mkdir(parents=True)
+    (played / "evaluation.json").write_text("{}")
+    assert (reading := runs.read(tmp_path)).problems == () and len(reading.frame) == 1
+
+
 def test_every_finished_run_of_the_repository_is_read(repository):
     manifests = {path.parent for path in RESULTS.rglob("manifest.json")}
     unfinished = {path for path in manifests if "unfinished" in path.parts}
