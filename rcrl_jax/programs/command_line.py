@@ -268,7 +268,7 @@ def _refusing() -> Iterator[None]:
         meant = f"did you mean {' or '.join(f'--{one}' for one in near)}? " if near else ""
         refuse(f"unknown flag --{name}: {meant}see --help")
     except Exception as error:  # parsers of values raise more than the library's own errors
-        if hint := _hint(sys.argv[1:]):
+        if hint := _hint(str(error)):
             refuse(hint)
         refuse(f"{str(error).removeprefix('ERROR:: ') or type(error).__name__}; see --help")
 
@@ -294,10 +294,10 @@ def _flags_like(name: str) -> list[str]:
     return difflib.get_close_matches(name, of_group or near, n=2, cutoff=0)
 
 
-def _hint(arguments: list[str]) -> str:
-    """What an argument that was refused is meant for; '' if that is not known."""
-    for name, value in re.findall(r"^--?(seed|preset)=(.+)$", "\n".join(arguments), re.M):
-        if name == "seed" and re.fullmatch(r"[\d:,]+", value):
+def _hint(error: str) -> str:
+    """What the flag that the library refused is meant for; '' if that is not known."""
+    for name, value in re.findall(r"flag --(seed|preset)=(\S+): ", error):
+        if name == "seed" and re.fullmatch(r"\d*[:,][\d:,]*", value):
             return f"--seed={value}: names one seed; several are --seeds={value}"
         for family, program in (
             (presets.atari_presets(), "experiments.atari100k"),

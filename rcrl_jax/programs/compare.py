@@ -147,21 +147,26 @@ def run(given: flags.FlagValues) -> None:
     """
     if given.first == given.second:
         raise ValueError(f"--second: {given.second} is the first arm, too")
-    files.check_writable(given.output)  # before the runs are read, which takes seconds
+    compares = not given.csv or given["first"].present or given["second"].present
+    # Before the runs are read, which takes seconds.
+    if compares:
+        files.check_writable(given.output)
+    if given.csv:
+        files.check_writable(pathlib.Path(given.csv).parent)
     frame, problems = runs.read(*given.results)
     for line in problems:
         print(line, file=sys.stderr)
     frame = frame[frame.score.notna()]
     if given.steps:
         frame = frame[frame.env_steps == given.steps]
+    pool = choose(frame, given.first, given.second) if compares else None
     if given.csv:
-        files.check_writable(pathlib.Path(given.csv).parent)
+        files.make_writable(pathlib.Path(given.csv).parent)
         with files.replacing(given.csv) as partial:
             runs.scores(frame).to_csv(partial, index=False)
         print(f"scores of {words.count('run', len(frame))} in {given.csv}")
-        if not (given["first"].present or given["second"].present):
-            return
-    pool = choose(frame, given.first, given.second)
+    if pool is None:
+        return
     for line in pool.left_out:
         print(line, file=sys.stderr)
     shown = to_table(

@@ -71,6 +71,9 @@ def main(argv: list[str]) -> None:
     if _WORKDIR.value is None:
         command_line.refuse("--workdir: name the work directory of a training command")
     # late: --help needs no JAX
+    import jax
+
+    from rcrl_jax import types
     from rcrl_jax.runs import workdir
     from rcrl_jax.training import evaluation, scoring, video
 
@@ -102,8 +105,17 @@ def main(argv: list[str]) -> None:
             scoring.score(request)
     except ImportError as error:
         command_line.refuse(f"{error}; or choose another --backend")
-    except (workdir.Unusable, video.VideoFailed, OSError) as error:
+    except (workdir.Unusable, types.Incompatible, video.VideoFailed, OSError) as error:
         command_line.refuse(str(error))
+    except MemoryError as error:
+        command_line.refuse(f"too little memory: {error}; score fewer runs at a time")
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        command_line.refuse(
+            f"too little device memory: {error}; end other programs on the device, or score on the "
+            "CPU: JAX_PLATFORMS=cpu"
+        )
     except scoring.Stopped as stop:
         print(stop, file=sys.stderr)
         sys.exit(128 + stop.signum)

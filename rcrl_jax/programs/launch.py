@@ -165,7 +165,10 @@ def _plan_again(program: Program, path: str) -> "Plan":
     from rcrl_jax.training.environments import ENVIRONMENTS, environment_of
 
     kind, given = program.benchmark.kind, flags.FLAGS
-    said = ("preset", kind, f"{kind}s", "seed", "seeds", "steps", "eval_episodes", "backend")
+    said = (
+        "preset", kind, f"{kind}s", "seed", "seeds", "steps", "eval_episodes", "backend",
+        "init_from", "init_part",
+    )  # fmt: skip
     fields_set = [f"config.{name}" for name in command_line.changed_fields()]
     beside = [*(name for name in said if name in given and given[name].present), *fields_set]
     if beside:
@@ -175,6 +178,8 @@ def _plan_again(program: Program, path: str) -> "Plan":
         was, config = described["run"], workdir.read_config(path, described["run"])
         preset, game, seed, steps = (was[name] for name in ("preset", "game", "seed", "steps"))
         episodes, algorithm = described["protocol"]["final_episodes"], was.get("algorithm")
+    if "init_from" in was:
+        raise ValueError(f"--from: {path} started from other agents: repeat its launch.command")
     host_memory.keep_freed_memory(large_blocks=config.needs_large_blocks)
     benchmark = environment_of(config, game)
     if benchmark is not program.benchmark:
@@ -193,7 +198,7 @@ def _plan_again(program: Program, path: str) -> "Plan":
     place = pathlib.Path(WORKDIR.value or f"runs/{preset}-{game}-{seed}-again")
     return api.make_plan(
         preset, config, (game,), (seed,), steps, episodes, was["backend"], place,
-        film=VIDEO.value, **options,
+        film=VIDEO.value, arm=_ARM.value, track=_TRACK.value, **options,
     )  # fmt: skip
 
 

@@ -11,6 +11,8 @@ import json
 import pathlib
 import shutil
 import tempfile
+from collections.abc import Mapping
+from typing import Any
 
 from absl import flags
 
@@ -72,11 +74,17 @@ def pack(run: pathlib.Path, output: pathlib.Path) -> None:
     """
     if not (run / PARAMETERS).is_file():
         raise ValueError(f"--run: {run} has no {PARAMETERS}: name the folder of a finished run")
+    try:
+        result = records.read_result(run)
+    except FileNotFoundError:
+        result = None
+    if result is None:
+        raise ValueError(f"--run: {run} has no scores: name the folder of a finished run")
     trained = workdir.read(run)
     paths = RunPaths(run, trained.preset, *trained.runs[0])
     if output.exists():
         raise FileExistsError(f"--output: {output} is there already")
-    card = describe(trained, run)
+    card = describe(trained, result)
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".partial.", dir=output.parent) as partial:
         whole = pathlib.Path(partial, output.name)
@@ -89,9 +97,8 @@ def pack(run: pathlib.Path, output: pathlib.Path) -> None:
         whole.rename(output)
 
 
-def describe(trained: Trained, run: pathlib.Path) -> str:
-    """The model card of a run: Markdown after YAML, whose values are JSON."""
-    scores = records.read_scores(run / "scores.json")
+def describe(trained: Trained, scores: Mapping[str, Any]) -> str:
+    """The model card of a run with these scores: Markdown after YAML, whose values are JSON."""
     mean, std = scores["mean"], scores["std"]
     preset, (game, seed) = trained.preset, trained.runs[0]
     return _CARD.format(

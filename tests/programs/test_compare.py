@@ -109,6 +109,12 @@ def test_the_name_of_an_arm_is_its_name_everywhere(tmp_path):
     assert {*rcrl_jax.scores(tmp_path / "results")["arm"]} == {"rcrl", "short"}
 
 
+def test_no_scores_are_written_if_an_arm_is_refused(tmp_path):
+    write_run(tmp_path / "results", "curl", "Pong", 0, 1.0)
+    result = compare(tmp_path, "--first=curl", f"--csv={tmp_path}/scores.csv")
+    assert result.returncode == 2 and not (tmp_path / "scores.csv").exists()
+
+
 def test_scores_of_all_runs_are_data(tmp_path, monkeypatch):
     for arm, game, seed, score in (
         ("rcrl", "Pong", 0, 1.0), ("rcrl", "Alien", 0, 2.0), ("rcrl", "Pong", 1, 3.0),
@@ -117,10 +123,10 @@ def test_scores_of_all_runs_are_data(tmp_path, monkeypatch):
         write_run(tmp_path / "runs", arm, game, seed, score)
     write_run(tmp_path / "runs", "rcrl", "Qbert", 0, 9.0, steps=500)
     done = programs.call(
-        "benchmarks.compare", "--results=runs", "--csv=scores.csv", directory=tmp_path
+        "benchmarks.compare", "--results=runs", "--csv=new/scores.csv", directory=tmp_path
     )
-    assert done.returncode == 0 and done.stdout == "scores of 6 runs in scores.csv\n"
-    written = pd.read_csv(tmp_path / "scores.csv")
+    assert done.returncode == 0 and done.stdout == "scores of 6 runs in new/scores.csv\n"
+    written = pd.read_csv(tmp_path / "new" / "scores.csv")
     found = pd.DataFrame(rcrl_jax.scores(tmp_path / "runs"))
     pd.testing.assert_frame_equal(written, found)
     rows = found[found.arm == "curl"].to_numpy().tolist()

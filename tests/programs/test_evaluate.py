@@ -6,8 +6,10 @@ import json
 import shutil
 import signal
 
+import jax
 import pytest
 
+from rcrl_jax import types
 from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import atari
 from rcrl_jax.training import build, experiment, prediction, scoring
@@ -123,3 +125,21 @@ def test_a_signal_ends_with_128_and_its_number(tmp_path, monkeypatch):
     monkeypatch.setattr(scoring, "score", stop)
     ended = programs.call(PROGRAM, "--workdir=x", directory=tmp_path)
     assert ended.returncode == 128 + signal.SIGINT
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (types.Incompatible("frames have other shapes"), "frames have other shapes"),
+        (MemoryError("9 GiB"), "too little memory: 9 GiB; score fewer runs at a time"),
+        (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 9 bytes"), "JAX_PLATFORMS=cpu"),
+    ],
+)
+def test_what_ends_an_evaluation_is_one_line(tmp_path, monkeypatch, error, says):
+    def end(request):
+        raise error
+
+    monkeypatch.setattr(scoring, "score", end)
+    ended = programs.call(PROGRAM, "--workdir=x", directory=tmp_path)
+    assert ended.returncode == 2 and len(ended.stderr.splitlines()) == 1
+    assert says in ended.stderr

@@ -88,8 +88,13 @@ def test_from_a_manifest_the_same_run_is_trained_again(tmp_path):
     older = json.loads(before)
     older["run"]["algorithm"] = 1
     (tmp_path / "older.json").write_text(json.dumps(older))
+    started = json.loads(before)
+    started["run"]["init_from"] = {"directory": "x"}
+    (tmp_path / "started.json").write_text(json.dumps(started))
     for flags, says in (
         (["--seed=7"], "--from beside --seed: the manifest says it"),
+        (["--init_from=x"], "--from beside --init_from: the manifest says it"),
+        (["--from=started.json"], "started from other agents: repeat its launch.command"),
         (["--config.n_step=3"], "--from beside --config.n_step: the manifest says it"),
         (["--from=older.json"], "has algorithm number 1, this code 2"),
         (["--from=nowhere.json"], "nowhere.json"),

@@ -148,6 +148,9 @@ REFUSED = [
         ["did you mean --config.return_contrast.loss?"],
     ),
     (ATARI, ["--seed=0:5"], ["--seed=0:5", "--seeds=0:5"]),
+    # The flag that is wrong is named, not one beside it.
+    (ATARI, ["--seed=5", "--steps=abc"], ["--steps=abc"]),
+    (ATARI, ["--preset=erainbow", "--steps=abc"], ["--steps=abc"]),
     (ATARI, ["--game=Pong,Alien"], ["--game=Pong,Alien", "--games"]),
     (ATARI, ["--preset=dreamer"], ["dreamer", "experiments.dmc"]),
     (SWEEP, ["--presets=rcrl_sac", "--games=cheetah_run", "--results=x"], ["rcrl_sac", "dmc"]),

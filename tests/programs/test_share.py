@@ -1,5 +1,8 @@
 """A run packed for others: its card is valid YAML and Markdown, and it is read back."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import yaml
@@ -48,13 +51,24 @@ def test_a_packed_run_has_a_card_and_is_read_back(trained, tmp_path, film):
     )
 
 
-def test_mistakes_are_one_line_and_overwrite_nothing(trained, tmp_path):
+def test_mistakes_are_one_line_and_overwrite_nothing(trained, tmp_path, tmp_path_factory):
     run, folder = trained
+    edited, unscored = (tmp_path_factory.mktemp(name) / folder.name for name in ("edited", "un"))
+    for copy in (edited, unscored):
+        shutil.copytree(folder, copy)
+    scores = json.loads((edited / "scores.json").read_text())
+    better = [value + 1 for value in scores["returns"]]
+    (edited / "scores.json").write_text(
+        json.dumps(scores | {"returns": better, "mean": float(np.mean(better))})
+    )
+    (unscored / "scores.json").unlink()
     (tmp_path / "there").mkdir()
     for flags, says in (
         ([f"--run={folder}"], "--output is missing"),
         ([f"--run={run.directory}", f"--output={tmp_path / 'new'}"], "has no parameters.npz"),
         ([f"--run={folder}", f"--output={tmp_path / 'there'}"], "is there already"),
+        ([f"--run={edited}", f"--output={tmp_path / 'new'}"], "scores.json"),
+        ([f"--run={unscored}", f"--output={tmp_path / 'new'}"], "has no scores"),
     ):
         ended = programs.call(PROGRAM, *flags)
         assert ended.returncode == 2 and len(ended.stderr.splitlines()) == 1

@@ -190,10 +190,11 @@ def test_an_environment_stands_in_place_of_an_experiment():
     assert {(spec.make_config(u).encoder, spec.make_config(u).frame_stack) for u in spec.units} == {
         ("dense", 1)
     }
-    assert [fleet.games for fleet in work.group(spec, spec.units, 10)] == [
-        ("gymnasium.CartPole-v1",),
-        ("gymnasium.Acrobot-v1",),
-    ]
+    for one in (spec, make_spec({**table, "games_per_fleet": 2})):
+        assert [fleet.games for fleet in work.group(one, one.units, 10)] == [
+            ("gymnasium.CartPole-v1",),
+            ("gymnasium.Acrobot-v1",),
+        ]
     command = spec.make_command(alone(spec.units[1]), "w")
     assert command[1:5] == [
         "-m", "rcrl_jax.programs.train", "--preset=rcrl", "--environment=gymnasium:Acrobot-v1",

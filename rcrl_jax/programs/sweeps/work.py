@@ -94,7 +94,8 @@ def group(spec: Spec, units: Sequence[Unit], max_runs: int) -> list[FleetPlan]:
     for unit in units:
         kind = unit.arm, spec.make_config(unit), spec.agent_steps(unit)
         seeds_of[kind][unit.game].append(unit.seed)
-    fleets, most_games = [], spec.games_per_fleet or len(spec.experiment.environment.games) or 1
+    known = len(spec.experiment.environment.games)  # 0: games of one's own, one in a fleet
+    fleets, most_games = [], (spec.games_per_fleet or known) if known else 1
     for (arm, *_), seeds_by_game in seeds_of.items():
         games_of: dict[tuple[int, ...], list[str]] = defaultdict(list)
         for game, seeds in seeds_by_game.items():
