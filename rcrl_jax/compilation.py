@@ -55,8 +55,12 @@ def keep_programs() -> None:
     except (OSError, RuntimeError):  # no writable home or no locks: every start compiles
         return
     jax.config.update("jax_compilation_cache_dir", str(own))
-    jax.config.update("jax_compilation_cache_max_size", 2**30)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    for name, value in (
+        ("jax_compilation_cache_max_size", 2**30),
+        ("jax_persistent_cache_min_compile_time_secs", 0),
+    ):
+        if name.upper() not in os.environ:
+            jax.config.update(name, value)
 
     def before_a_write(event: str, **about: str | int) -> None:
         if event == _WRITES:

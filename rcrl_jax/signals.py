@@ -30,8 +30,8 @@ def end_starting_program() -> None:
 @contextlib.contextmanager
 def ending_at_once() -> Iterator[None]:
     """A stop signal ends the program at once with one line, even while it computes in C++."""
-    before = [(number, _handle(number, _ignore)) for number in STOP_SIGNALS]
     with _watching(_end):
+        before = [(number, _handle(number, _ignore)) for number in STOP_SIGNALS]
         try:
             yield
         finally:

@@ -52,6 +52,15 @@ def test_what_a_killed_process_left_of_a_program_is_deleted(tmp_path, settings):
     assert settings["jax_compilation_cache_dir"] == str(own)
 
 
+def test_settings_of_the_user_stay(monkeypatch, settings):
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_MAX_SIZE", "50000000")
+    monkeypatch.delenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", raising=False)
+    compilation.keep_programs()
+    assert settings.keys() == {
+        "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
+    }  # fmt: skip
+
+
 def test_a_file_system_without_locks_keeps_no_programs(monkeypatch, settings):
     """JAX would warn at every program, and wait for a lock."""
 

@@ -43,6 +43,26 @@ def start(program: str, **options) -> subprocess.Popen:
     return process
 
 
+def test_a_signal_before_the_program_is_watched_ends_it_too():
+    early = """
+import contextlib, os, signal
+from rcrl_jax import signals
+watching = signals._watching
+@contextlib.contextmanager
+def late(on_signal):
+    os.kill(os.getpid(), signal.SIGTERM)
+    with watching(on_signal):
+        yield
+signals._watching = late
+print("started", flush=True)
+with signals.ending_at_once():
+    print("not ended", flush=True)
+"""
+    process = start(early)
+    output, _ = process.communicate(timeout=10)
+    assert process.returncode == -signal.SIGTERM and output == ""
+
+
 @pytest.mark.usefixtures("hangup")
 @pytest.mark.parametrize("signum", signals.STOP_SIGNALS)
 def test_computing_in_c_is_ended_at_once(signum):

@@ -113,7 +113,7 @@ def undiscounted_returns(episode: Episode) -> np.ndarray:
     returns = np.zeros(len(episode.reward))
     following = 0.0
     for t in reversed(range(len(episode.reward))):
-        following = episode.reward[t] + (0.0 if episode.ends[t] else following)
+        following = float(episode.reward[t]) + (0.0 if episode.ends[t] else following)
         returns[t] = following
     return returns
 

@@ -195,7 +195,7 @@ def _near(workdir: pathlib.Path) -> str:
     """What a work directory looks like, and where one is near `workdir`."""
     own = workdir.absolute()
     if own.match("*/*/seed_*") and (own / "manifest.json").exists():
-        return f"it is one run of {own.parents[2]}; --games and --seeds choose it"
+        return f"it is one run of {own.parents[2]}: name that directory"
     below = next(iter(sorted(workdir.glob(f"*/{manifest.ALL}"))), None)
     if below is not None:
         return f"did you mean {below.parents[3]}?"

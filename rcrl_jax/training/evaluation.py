@@ -36,7 +36,7 @@ class Games(NamedTuple):
 class Film(NamedTuple):
     """One episode, for people to watch."""
 
-    frames: list[np.ndarray]  # T, those that the agent read
+    frames: list[np.ndarray]  # T, those that the agent read; only the first if `shows` is there
     actions: list[np.ndarray]  # T - 1
     shows: Callable[[], VectorEnvironment] | None  # see `VectorEnvironment.shows`
 
@@ -213,7 +213,8 @@ def _play(
         after_step(observation, actions, outcome, first)
         for game, kept in zip(filmed, films, strict=True):
             if np.isnan(returns[game]):
-                kept.frames.append(outcome.frame[game].copy())
+                if kept.shows is None:
+                    kept.frames.append(outcome.frame[game].copy())
                 kept.actions.append(actions[game].copy())
         returns = np.where(first, outcome.episode_return, returns)
         cut |= first & outcome.truncated

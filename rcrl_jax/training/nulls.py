@@ -1,7 +1,7 @@
 """Nulls of a score: players that have learned nothing, on the same seeds.
 
 `uniform`: uniform actions. `constant`: one action throughout, the one with the best mean over ten
-episodes. `untrained`: the agent before its first update.
+episodes. `untrained`: the agent with random parameters, also where training began from others.
 """
 
 import math

@@ -119,6 +119,8 @@ def score(request: Request, say: Say = words.say) -> list[RunPaths]:
     result, without_learning = _play(params, fleet, games, request.nulls)
 
     _check_free(outputs)  # another program may have written meanwhile
+    for paths in outputs:
+        paths.directory.mkdir(parents=True, exist_ok=True)
     spec = environment.spec
     counters = recorder.Counters(
         kept.step, spec.action_repeat * kept.step, spec.frames_per_step * kept.step
@@ -251,19 +253,20 @@ def _load(
 def _claim_output(
     found: Trained, rows: Sequence[int], kept: Kept, output: pathlib.Path | None
 ) -> list[RunPaths]:
-    """Makes the directories for the results of each run; refuses those that hold scores."""
+    """Places for the results of each run; refuses those that hold scores or cannot be written."""
     run = found.runs[rows[0]]
     name = found.workdir.resolve().name
     if kept.is_parameters:
         name = f"{found.preset}-{run.game}-{run.seed}"
     output = output or pathlib.Path("runs") / f"evaluate-{name}-{kept.step}"
-    if output.resolve().is_relative_to(found.workdir.resolve()):
-        raise Unusable(f"--output: {output} is in the work directory, which stays as it is")
     outputs = [RunPaths(output, found.preset, *found.runs[row]) for row in rows]
+    own = found.workdir.resolve()
+    if any(paths.directory.resolve().is_relative_to(own) for paths in outputs):
+        raise Unusable(f"--output: {output} is in the work directory, which stays as it is")
     _check_free(outputs)
     for paths in outputs:
         try:
-            files.make_writable(paths.directory)
+            files.check_writable(paths.directory)
         except OSError as error:
             raise Unusable(
                 f"--output: {paths.directory} cannot be written: {error.strerror}"

@@ -16,6 +16,7 @@ from rcrl_jax.config.presets import Config
 from rcrl_jax.training.environments import environment_of
 
 _SCALE, _SIDE = 4, 420  # frames are enlarged up to 4 times, while their shorter side is below 420
+_MOST_CELLS = 10  # a side of a binary board; larger frames of three planes are RGB
 _CELL = 8  # pixels of a cell of a binary board, before they are enlarged
 # Colours of the planes of a binary board; later planes are drawn over earlier ones.
 _COLOURS = np.array([
@@ -43,7 +44,7 @@ def write_video(path: str | os.PathLike, frames: Iterable[np.ndarray]) -> None:
     Args:
         path: the video; its name ends with `.mp4` and its directory exists.
         frames: at least one, all [H, W] gray or [H, W, 3] RGB, uint8; or [H, W, planes], boards of
-            zeros and ones with more than three planes, drawn by `as_picture`.
+            zeros and ones with up to 10 x 10 cells, drawn by `as_picture`.
 
     Raises:
         VideoFailed: there is no ffmpeg, or it failed.
@@ -90,7 +91,8 @@ def _even(size: int) -> int:
 
 
 def _drawn(frame: np.ndarray) -> np.ndarray:
-    return as_picture(frame) if frame.ndim == 3 and frame.shape[-1] > 3 else frame
+    is_board = frame.ndim == 3 and (frame.shape[-1] != 3 or max(frame.shape[:2]) <= _MOST_CELLS)
+    return as_picture(frame) if is_board else frame
 
 
 def check(config: Config, game: str) -> None:

@@ -90,6 +90,17 @@ def test_undiscounted_returns_end_with_the_life():
     )
 
 
+def test_undiscounted_returns_do_not_depend_on_the_order_of_rewards():
+    """Instruments tell equal returns from different ones, so sums must not round."""
+    rewards = np.float32([0.1] * 7 + [1.0])
+    made = episode("." * 8)
+    first, second = (
+        episodes.undiscounted_returns(made._replace(reward=own))[0]
+        for own in (rewards, rewards[::-1])
+    )
+    assert first == second == rewards.astype(np.float64).sum()
+
+
 def test_segments_are_numbered_over_all_games_where_frames_are_recorded():
     games = [episode("..+.|..", recorded=6), episode(".++")]
     assert episodes.segment_numbers(games).tolist() == [0, 0, 0, 1, 2, 2, 3, 3, 4]

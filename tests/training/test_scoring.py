@@ -358,6 +358,15 @@ def test_results_are_neither_overwritten_nor_put_into_the_work_directory(finishe
     with pytest.raises(Unusable, match="is in the work directory"):
         score(ask._replace(output=finished.workdir / "evaluation"))
     assert not (finished.workdir / "evaluation").exists()
+    # Named like its preset, a work directory lies where results of its parent would.
+    alike = tmp_path / "alike" / "erainbow"
+    shutil.copytree(finished.workdir, alike)
+    before = snapshot(alike)
+    named = alike / "erainbow" / "Catch" / "seed_9"
+    for place, output in ((alike, alike.parent), (named, alike)):
+        with pytest.raises(Unusable, match="is in the work directory"):
+            score(Request(place, seeds=(9,), episodes=1, output=output))
+    assert snapshot(alike) == before
 
 
 def test_results_written_while_games_are_played_are_not_overwritten(
@@ -366,6 +375,8 @@ def test_results_written_while_games_are_played_are_not_overwritten(
     theirs, play = tmp_path / "erainbow" / "Catch" / "seed_9" / "evaluation.json", scoring._play
 
     def played(*arguments):
+        assert not theirs.parent.exists()  # a stop would leave nothing
+        theirs.parent.mkdir(parents=True)
         theirs.write_text("of another program")
         return play(*arguments)
 

@@ -141,10 +141,13 @@ def test_binary_boards_have_a_colour_for_each_plane():
     assert (picture.any(axis=-1).sum(axis=(1, 2)) == 64).all()
 
 
-def test_binary_boards_become_a_video_in_colours(tmp_path):
-    frames = np.zeros((3, 10, 10, 6), np.uint8)
-    frames[:, :5, :, 3] = 1
+@pytest.mark.parametrize("planes", [1, 2, 3, 6])
+def test_binary_boards_become_a_video_in_colours(tmp_path, planes):
+    frames = np.zeros((3, 10, 10, planes), np.uint8)
+    plane = min(planes - 1, 3)
+    frames[:, :5, :, plane] = 1
     video.write_video(tmp_path / "film.mp4", frames)
     _, read = _read(tmp_path / "film.mp4")
     assert read.shape == (3, 320, 320, 3)
-    assert np.abs(read[1, 80, 160] - (242, 190, 34)).max() < 12 and read[1, 240, 160].max() < 12
+    colour = video._COLOURS[plane].astype(int)
+    assert np.abs(read[1, 80, 160] - colour).max() < 12 and read[1, 240, 160].max() < 12
