@@ -74,7 +74,12 @@ def pack_patches(frames: Array) -> Array:
 
     Returns:
       `[..., 225, 25]`.
+
+    Raises:
+      ValueError: the frames have another size.
     """
+    if frames.shape[-2:] != (84, 84):
+        raise ValueError(f"frames: expected [..., 84, 84], got {list(frames.shape)}")
     lead = frames.shape[:-2]
     n = len(lead)
     split = (GRID, PATCH, PATCH)

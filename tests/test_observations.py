@@ -97,3 +97,9 @@ def test_each_preset_stores_the_fewest_bytes_it_needs():
 def test_frames_that_an_agent_cannot_read_are_refused(preset, spec, message):
     with pytest.raises(types.Incompatible, match=f"frames must be {message}"):
         make_agent(all_presets()[preset], spec)
+
+
+@pytest.mark.parametrize("shape", [(96, 96), (210, 160), (80, 84)])
+def test_frames_of_another_size_have_no_patches(shape):
+    with pytest.raises(ValueError, match=r"frames: expected \[..., 84, 84\], got "):
+        observations.pack_patches(np.zeros((2, *shape), np.uint8))

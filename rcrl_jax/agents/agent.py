@@ -76,7 +76,7 @@ class Resources(NamedTuple):
 
     Attributes:
       batches_over_runs: whether an accelerator updates all runs at once. False if batching would
-        turn convolutions into slow grouped ones (Rainbow computes convolutions as products). Also
+        turn convolutions into slow grouped ones (Rainbow computes most as products). Also
         False if the update of one run fills a device: each run would need gigabytes of activations.
       logs_frames: whether a run keeps its frames on disk, so that a resumed run need not render
         them again.

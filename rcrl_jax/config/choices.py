@@ -15,6 +15,8 @@ class Encoder(NamedTuple):
     reads: str
     bytes_an_image: int  # memory of an update for the gradients [bytes per image]
     large_blocks: bool  # whether an update on the CPU allocates arrays above 64 MB
+    # Whether an accelerator would compute the runs of a fleet as slow grouped convolutions.
+    convolves: bool = False
     is_small: bool = False  # whether the network computes as in `ops/products.py`
 
 
@@ -45,6 +47,7 @@ ENCODERS = {
         reads="frames",
         bytes_an_image=4 * 10 * 84 * 84 * 16,
         large_blocks=True,
+        convolves=True,
     ),
     "minatar": Encoder(
         "agents.rainbow.encoders.minatar.MinAtarEncoder",

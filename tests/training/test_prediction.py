@@ -237,6 +237,8 @@ def test_accelerators_update_all_runs_at_once_except_from_pixels_of_control():
     }
     for preset, (presets, spec, at_once) in cases.items():
         assert make_agent(presets[preset], spec).resources.batches_over_runs == at_once, preset
+    impala = fields.replace(ATARI_PRESETS["rcrl"], {"encoder": "impala"})
+    assert not make_agent(impala, discrete_spec((84, 84), 6)).resources.batches_over_runs
 
 
 def test_the_guide_names_the_memory_that_is_predicted():

@@ -93,7 +93,7 @@ def resources(config: RainbowConfig, needs: Needs) -> Resources:
     """Memory of an update's images: two per transition, three per anchor, and those of tasks."""
     images = (2 + needs.encoded) * config.batch_size + 3 * needs.contrast_rule.number
     return Resources(
-        batches_over_runs=True,
+        batches_over_runs=not ENCODERS[config.encoder].convolves,
         logs_frames=False,
         activation_bytes=images * ENCODERS[config.encoder].bytes_an_image,
     )

@@ -65,7 +65,9 @@ def dreamer_policy(raw: jax.Array, mean_scale: float, initial_std: float) -> Pol
       initial_std: standard deviation where the raw output is 0.
     """
     mean, std = jnp.split(raw, 2, axis=-1)
-    std = jax.nn.softplus(std + math.log(math.expm1(initial_std))) + 1e-4
+    # The inverse of softplus; beyond 30 it is the identity, and exp may overflow.
+    offset = math.log(math.expm1(initial_std)) if initial_std < 30 else initial_std
+    std = jax.nn.softplus(std + offset) + 1e-4
     return Policy(mean_scale * jnp.tanh(mean / mean_scale), jnp.log(std))
 
 

@@ -46,6 +46,8 @@ def test_dreamers_policy_by_hand():
     # At the start the standard deviation is 5, to 1e-4.
     wider = np.log1p(np.exp(1.0 + np.log(np.expm1(5.0))))
     np.testing.assert_allclose(np.exp(policy.log_std), [5.0001, wider + 1e-4], rtol=1e-5)
+    wide = losses.dreamer_policy(np.float32([0.0, 0.0]), 5.0, 1000.0)
+    np.testing.assert_allclose(np.exp(wide.log_std), [1000.0], rtol=1e-5)
 
 
 def test_the_mode_of_each_row_is_its_own():
