@@ -136,11 +136,13 @@ def with_runs(path: pathlib.Path, runs: Sequence[str]) -> tuple[dict[str, str], 
         OSError: a file cannot be read.
     """
     digests = records.read_digests(path)
-    for run in runs:
-        directory = pathlib.Path(run).absolute()
+    directories = [pathlib.Path(run).absolute() for run in runs]
+    for run, directory in zip(runs, directories, strict=True):  # all, before one is packed
         if not directory.is_relative_to(path.parent) or not (directory / "manifest.json").exists():
             raise ValueError(f"{run} is no run below {path.parent}")
-        records.check_digests(directory)  # the digests in the scores must still be right
+        check = records.read_result if records.has_result(directory) else records.check_digests
+        check(directory)
+    for directory in directories:
         if f"{directory.relative_to(path.parent)}/manifest.json" not in digests:
             pack(directory, keep_parameters=_names(path.parent.parent, directory))
         for name in records.recorded_files(directory):

@@ -17,7 +17,6 @@ Nothing else should run meanwhile.
 """
 
 import functools
-import json
 import pathlib
 import statistics
 import sys
@@ -230,7 +229,7 @@ def main(argv: list[str]) -> None:
         for plan, memory in zip(plans, memories, strict=True):
             prediction.check(memory, len(plan.runs))
         path = device_file.prepare(_OUTPUT.value)
-        measured = json.loads(path.read_text()) if path.exists() else {}
+        measured = files.read_json(path, dict) if path.exists() else {}
         machine = measure_machine(_REPEATS.value)
         fleets = [measure_fleet(plan, memory) for plan, memory in zip(plans, memories, strict=True)]
     except (ValueError, ImportError, OSError) as error:

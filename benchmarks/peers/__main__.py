@@ -8,10 +8,12 @@ r"""Measures training against other code bases, in PyTorch and in JAX, in turns.
     git clone https://github.com/ikostrikov/jaxrl ../jaxrl
     git clone https://github.com/instadeepai/flashbax ../flashbax
     python -m benchmarks.peers --kaixhin=../Rainbow --curl_rainbow=../curl_rainbow \
-        --peer_python=../torch/bin/python
-    python -m benchmarks.peers --curl=../curl --peer_python=../torch/bin/python --steps=4
+        --peer_python=../torch/bin/python --output=results/peers/avx512
+    python -m benchmarks.peers --curl=../curl --peer_python=../torch/bin/python --steps=4 \
+        --output=results/peers/control
     taskset -c 0 python -m benchmarks.peers --dopamine=../dopamine --cleanrl=../cleanrl \
-        --jaxrl=../jaxrl --flashbax=../flashbax --jax_python=../jaxpeers/bin/python
+        --jaxrl=../jaxrl --flashbax=../flashbax --jax_python=../jaxpeers/bin/python \
+        --output=results/peers/jax
 
 `--peer_python` is a Python with torch, ale_py, opencv-python-headless, kornia, plotly and numpy;
 `--jax_python` one with what results/peers/README.md lists. `taskset` gives all programs one core.
@@ -20,7 +22,7 @@ Programs that are compared with one another stay loaded and step in turns, so th
 machine's speed affects all of them; the others run before or after. A step is an agent step with
 its update; an update, for SAC with its sampling; or a turn of the replay. Prints each program's
 time by the clock and of its process, the FLOP of an update, and the ratios within a round. Writes
-all to results/peers/<device>.json. Nothing else should run meanwhile.
+all to <output>/<device>.json, in place of what is there. Nothing else should run meanwhile.
 """
 
 import pathlib

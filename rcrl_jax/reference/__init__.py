@@ -269,11 +269,15 @@ _SOURCES = {
 
 
 def _control_rows(task: str, preset: str) -> list[tuple[str, str, str]]:
-    """Label and scores at both budgets of four systems of CURL's paper and of the preset's own."""
+    """Label and scores at both budgets of four systems of CURL's paper and of the preset's own.
+
+    The preset's own system is the last one, or else CURL.
+    """
     usual = ("State SAC", "Pixel SAC", "SAC+AE", "CURL")
     found = {(row.agent, row.env_steps): row for row in dmc_scores() if row.task == task}
     rows = []
-    for agent in dict.fromkeys((*usual, CONTROL_COLUMN.get(preset, usual[0]))):
+    last = CONTROL_COLUMN.get(preset, "CURL")  # `fleet_comparison` shows the last one alone
+    for agent in (*(one for one in usual if one != last), last):
         own = [found.get((agent, steps)) for steps in (100_000, 500_000)]
         is_of_curl = all(row is None or row.source.startswith("CURL paper") for row in own)
         label = f"{agent} (published by CURL's paper)" if is_of_curl else f"{agent} (published)"

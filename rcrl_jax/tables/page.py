@@ -213,7 +213,11 @@ def _legend(frame: pd.DataFrame, looks: Mapping[str, panels.Style]) -> list[dict
     """Each arm with its look, and the settings of those with a name of their own."""
     settings = frame.groupby("arm", sort=False).settings.unique()
     return [
-        {"name": arm, "look": looks[arm], "settings": " or ".join(set(own_settings) - {arm})}
+        {
+            "name": arm,
+            "look": looks[arm],
+            "settings": " or ".join(one for one in own_settings if one != arm),
+        }
         for arm, own_settings in settings.items()
     ]
 

@@ -161,16 +161,12 @@ def start(
         results = pathlib.Path(given.results)
         if not results.is_dir():
             raise ValueError(f"--results: there is no directory {results}")
+        page = results / "README.md"
+        if page.exists() and not files.read_bytes(page).startswith(mark.encode()):
+            raise ValueError(f"{page} was not written by this program; move it away")
         text = make_page(results)
-        _write(results / "README.md", mark, f" --results={results}`; {note}\n\n{text}\n")
+        with files.replacing(page) as partial:
+            partial.write_text(f"{mark} --results={results}`; {note}\n\n{text}\n", encoding="utf-8")
         print(text)
 
     command_line.run(write)
-
-
-def _write(path: pathlib.Path, mark: str, rest: str) -> None:
-    """Writes a page that begins with `mark`; replaces its earlier version and no other file."""
-    if path.exists() and not files.read_bytes(path).startswith(mark.encode()):
-        raise ValueError(f"{path} was not written by this program; move it away")
-    with files.replacing(path) as partial:
-        partial.write_text(mark + rest, encoding="utf-8")

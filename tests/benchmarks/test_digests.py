@@ -233,6 +233,20 @@ def test_digests_of_no_run_or_of_a_changed_one_are_refused(project, run, says):
     assert (project / "results" / records.DIGESTS).read_text() == before
 
 
+def test_a_run_that_lost_records_on_its_way_home_is_refused(project):
+    """So is a list with a mistake, before any of its runs is packed."""
+    run = write_minatar_run(project)
+    good = {path: path.read_bytes() for path in run.iterdir()}
+    done = collected(project, str(run.relative_to(project)), "results/nowhere")
+    assert done.returncode == 2 and "results/nowhere is no run below" in done.stderr
+    assert {path: path.read_bytes() for path in run.iterdir()} == good
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(lines[:-1]))
+    done = collected(project, str(run.relative_to(project)))
+    assert done.returncode == 2 and "metrics.jsonl" in done.stderr
+    assert (run / "parameters.npz").exists()
+
+
 def test_without_a_history_nothing_is_written(tmp_path):
     with pytest.raises(OSError, match="git log: fatal: not a git repository"):
         digests.from_history(pathlib.Path(tmp_path))

@@ -286,3 +286,12 @@ def test_the_committed_page_is_that_of_the_committed_runs():
         pytest.skip("no run is recorded yet")
     text = minatar.page(minatar.read(results))
     assert text in (results / "README.md").read_text()
+
+
+def test_a_page_of_others_is_refused_before_anything_is_written(tmp_path):
+    finish(tmp_path, RCRL, "Freeway", 59, 9.0)
+    (tmp_path / "README.md").write_text("mine")
+    refused = programs.call("benchmarks.minatar", f"--results={tmp_path}")
+    assert_refused(refused)
+    assert "was not written by this program" in refused.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"README.md", "question"}

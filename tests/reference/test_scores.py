@@ -147,6 +147,9 @@ def test_a_fleet_is_compared_in_one_table():
     head, row, _ = reference.fleet_comparison("dreamer", {"walker_walk": [9, 9, 9]}).splitlines()
     assert head.split() == ["100k", "steps", "500k", "steps", "dreamer", "runs"]
     assert row.split() == "walker_walk 277 +- 12 897 +- 49 9.0 ± 0.0 3".split()
+    for preset, own in (("state_sac", "616 +- 18 795 +- 30"), ("rcrl_sac", "299 +- 48 518 +- 28")):
+        _, row, _ = reference.fleet_comparison(preset, {"cheetah_run": [9]}).splitlines()
+        assert row.split() == f"cheetah_run {own} 9.0 1".split()
     _, row, _ = reference.fleet_comparison("minatar_rcrl", {"Breakout": [3, 3, 3]}).splitlines()
     assert row.split() == "Breakout 0.4 3.0 ± 0.0 3".split()
     own = reference.fleet_comparison("rcrl", {"gymnasium.CartPole-v1": [2, 2, 2]})
