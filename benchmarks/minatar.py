@@ -89,7 +89,7 @@ def read(results: pathlib.Path) -> pd.DataFrame:
     """
     root = results / "question"
     frame = registered.read_finished(root)
-    arms = [run.directory.relative_to(root).parts[0] for run in frame.itertuples()]
+    arms = [next(iter(run.directory.relative_to(root).parts), "") for run in frame.itertuples()]
     configs = [fields.flatten(run.manifest["run"]["config"]) for run in frame.itertuples()]
     for run, arm, config in zip(frame.itertuples(), arms, configs, strict=True):
         expected = {
@@ -201,7 +201,7 @@ def page(frame: pd.DataFrame) -> str:
         *pools.unclear_commits(frame),
     ]
     if frame.arm.isin(LEARNING).any():
-        told = minatar_instruments.section(frame, LEARNING, GAMES)
+        told = minatar_instruments.section(frame[~frame.diverged], LEARNING, GAMES)
         parts.append(f"## What the discriminator tells apart\n\n{told}")
     return "\n\n".join(parts)
 

@@ -344,4 +344,4 @@ def _branch(scope, instruction, times):
         index = int(scope.value(instruction.operands[0]))
     except Unknown:
         index = max(range(len(walks)), key=lambda i: len(walks[i]))
-    yield from walks[min(max(index, 0), len(walks) - 1)]
+    yield from walks[index if 0 <= index < len(walks) else -1]  # as XLA defines it

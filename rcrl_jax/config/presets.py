@@ -184,10 +184,13 @@ def all_presets() -> dict[str, Config]:
     return {**atari_presets(), **MINATAR_PRESETS, **control_presets()}
 
 
-ARM_NAMES = "an arm's name must not be a preset's; it may hold letters, digits and any of `_.=+-`"
+ARM_NAMES = (
+    "an arm's name must not be a preset's; it begins with a letter or digit and may hold letters, "
+    "digits and any of `_.=+-`"
+)
 """What `is_arm_name` asks for."""
 
 
 def is_arm_name(name: str) -> bool:
     """Whether a preset with changed fields may be called so."""
-    return bool(re.fullmatch(r"\w[\w.=+-]*", name, re.ASCII)) and name not in all_presets()
+    return bool(re.fullmatch(r"[^\W_][\w.=+-]*", name, re.ASCII)) and name not in all_presets()

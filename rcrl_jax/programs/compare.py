@@ -74,7 +74,7 @@ def is_early_look(pairs: "pd.DataFrame", frame: "pd.DataFrame") -> bool:
         pairs: the runs compared.
         frame: all runs.
     """
-    if {*pairs.arm} != {*registered.PRESETS}:
+    if {*pairs.settings} != {*registered.PRESETS}:
         return False
     listed = registered.LARGER.holds(pairs)
     if not registered.CLAIM.is_finished(frame):

@@ -159,10 +159,13 @@ def efficiency(
         looks: as `styles` returns them.
 
     Returns:
-        None without such a step.
+        None without such a step, for example because a run has diverged.
     """
-    points = runs.evaluations(frame[frame.returns.notna() & frame.game.isin(comparison.games)])
-    points = points[points.arm.isin(comparison.scores)]
+    own = frame[frame.score.notna() & frame.game.isin(comparison.games)]
+    own = own[own.arm.isin(comparison.scores)]
+    if own.diverged.any():  # without its last steps its arm would look better
+        return None
+    points = runs.evaluations(own)
     points = points.assign(score=[*map(reference.normalised, points.game, points.score)])
     places = ["arm", "game", "run"]
     table = points.pivot(index=places, columns="env_steps", values="score").dropna(axis=1)

@@ -113,6 +113,8 @@ def scores(
 def pairs(frame: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
     """The finished runs of two arms whose game, seed and conditions both arms have."""
     own = frame[frame.arm.isin([first, second]) & frame.score.notna()]
+    # One agent may have several names, and copies of a run one in each; a run counts once.
+    own = own.drop_duplicates(["arm", "game", "seed", "pool"])
     return own[own.groupby(["game", "seed", "pool"]).arm.transform("nunique") == 2]
 
 

@@ -51,6 +51,7 @@ class Experiment(NamedTuple):
             For each of `PRESETS` one array `[n_g]` for each game; position i is the same seed.
         """
         own = frame[self.holds(frame) & frame.score.notna()]
+        own = own.assign(arm=own.settings)  # a run may have a name of its own
         return pools.paired_scores(pools.largest(own).runs, *PRESETS, self.games)
 
     def finished_pairs(self, frame: pd.DataFrame) -> int:

@@ -80,6 +80,8 @@ def score_table(frame: pd.DataFrame) -> Table:
 def compare(frame: pd.DataFrame) -> Comparison | None:
     """The arms and games that make the largest grid with several runs everywhere.
 
+    Tried are the games that two arms share, and those that the arms with the most games share.
+
     Returns:
         None where no two arms have a game with several runs each.
     """
@@ -87,8 +89,11 @@ def compare(frame: pd.DataFrame) -> Comparison | None:
     counts = finished.groupby(["arm", "game"], sort=False).size()
     games_of = counts[counts > 1].reset_index().groupby("arm", sort=False).game.agg(set)
     order = sorted(games_of, key=len, reverse=True)
-    grids = [*enumerate(itertools.accumulate(order, set.intersection), start=1)][1:]
-    _, shared = max(grids, key=lambda grid: grid[0] * len(grid[1]), default=(0, set()))
+    grids = [one & other for one, other in itertools.combinations(order, 2)]
+    grids += [*itertools.accumulate(order, set.intersection)][1:]
+    shared = max(
+        grids, key=lambda own: len(own) * sum(own <= games for games in order), default=set()
+    )
     if not shared:
         return None
     games = sorted(shared, key=runs.game_order)

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from rcrl_jax import reference
-from rcrl_jax.tables import claims, published, registered, runs
+from rcrl_jax.programs import compare
+from rcrl_jax.tables import claims, pools, published, registered, runs
 from rcrl_jax.tables.claims import CONTRADICTED, SUPPORTED, UNDECIDED
 from rcrl_jax.tables.statistics import Interval
 from tests.tables.synthetic import ACTION_REPEAT, score_at, write_run
@@ -291,3 +292,18 @@ def test_arms_differ_where_the_test_and_both_intervals_agree(
     one, other = (Interval(sum(ends) / 2, *ends) for ends in (improvement, difference))
     evidence = claims.Evidence(one, other, p_value)
     assert claims.decide(claim_of("rcrl > curl"), evidence) == state
+
+
+def test_a_run_under_two_names_counts_once_and_stays_on_the_list(tmp_path):
+    for arm in (None, "mine"):
+        for preset in registered.PRESETS:
+            root = tmp_path / str(arm)
+            write_run(
+                root, preset, "Hero", 3, 5.0, steps=registered.STEPS, arm=arm and f"a{preset}"
+            )
+    frame = runs.read(tmp_path).frame
+    assert frame.arm.nunique() == 4 and registered.CLAIM.finished_pairs(frame) == 1
+    named = pools.pairs(frame, *(f"a{preset}" for preset in registered.PRESETS))
+    assert len(named) == 2 and compare.is_early_look(named, frame)
+    own = frame.assign(arm=frame.settings)
+    assert len(pools.pairs(own, *registered.PRESETS)) == 2

@@ -68,6 +68,15 @@ def test_arms_are_compared_on_the_largest_grid_with_several_runs(tmp_path):
     assert notes[1] == "Not here, because they lack one: der_plus."
 
 
+def test_arms_that_share_games_are_compared_whatever_larger_ones_share(tmp_path):
+    arms = {"rcrl": ("Alien", "Amidar", "Assault"), "curl": ("Pong", "Boxing", "Qbert")}
+    for preset, games in (arms | {"erainbow": ("Alien", "Amidar")}).items():
+        finish(tmp_path, {preset: (0.1, 0.2)}, games)
+    found = summary.compare(read(tmp_path))
+    assert {*found.scores} == {"rcrl", "erainbow"} and found.left_out == ["curl"]
+    assert found.games == ["Alien", "Amidar"]
+
+
 def test_one_arm_or_single_runs_are_not_compared(tmp_path):
     frame = finish(tmp_path / "one", {"rcrl": LEVELS["rcrl"]})
     assert summary.compare(frame) is None
@@ -145,8 +154,9 @@ def test_sample_efficiency_counts_environment_steps_which_tasks_have_in_common(t
     np.testing.assert_allclose(values, [0.002, 0.5])
 
 
-def test_runs_that_all_diverged_have_no_sample_efficiency(tmp_path):
-    for run in finish(tmp_path).itertuples():
+@pytest.mark.parametrize("number", [1, None])
+def test_runs_that_diverged_have_no_sample_efficiency(tmp_path, number):
+    for run in [*finish(tmp_path).itertuples()][:number]:
         (run.directory / "scores.json").unlink()
         write_json(run.directory / "diverged.json", {"attempts": 2})
     frame = read(tmp_path)
