@@ -57,7 +57,8 @@ def name_of(environment: str) -> str:
     """
     module, colon, rest = environment.partition(":")
     pattern = r"[\w:.-]+(/[\w:.-]+)?" if module == BACKEND else r"\w+"
-    if not colon or not re.fullmatch(r"\w+(\.\w+)*", module) or not re.fullmatch(pattern, rest):
+    named = colon and re.fullmatch(r"\w+(\.\w+)*", module) and re.fullmatch(pattern, rest)
+    if not named or module.startswith(f"{BACKEND}."):
         raise ValueError(f"environment {environment!r}: {_WAY_OF_WRITING}")
     return f"{module}.{rest.replace('/', '~').replace(':', '=')}"
 
@@ -102,7 +103,7 @@ def probe(name: str) -> Probe:
     with contextlib.ExitStack() as stack:
         copies = [_make(environment) for _ in range(2)]
         for copy in copies:
-            stack.callback(copy.close)
+            stack.callback(_close, environment, copy)
         of_actions = copies[0].action_space
         kind = _kind_of(environment, copies[0].observation_space)
         discrete, number = _read_actions(environment, of_actions)
@@ -119,10 +120,13 @@ def why_not_drawn(name: str) -> str:
     if not probe(name).repeats:
         return f"{environment} cannot be played again: equal seeds and actions show other games"
     try:
-        with contextlib.closing(_make(environment, "rgb_array")) as game:
+        game = _make(environment, "rgb_array")
+        try:
             with _failing(environment):
                 game.reset(seed=0)
             _picture(environment, game)
+        finally:
+            _close(environment, game)
     except (ValueError, SimulatorFailed) as error:
         return str(error)
     return ""
@@ -254,7 +258,7 @@ class _Games(SteppedInSend):
     def close(self) -> None:
         """Closes the environments."""
         for game in self._games:
-            game.close()
+            _close(self._name, game)
 
     def _read(self, game: gymnasium.Env, observation: Any) -> np.ndarray:
         """A frame of `spec` or a picture, as a new array."""
@@ -274,6 +278,10 @@ class _Games(SteppedInSend):
             return vector
         if frame.maximum == 1:
             return as_bits(observation)
+        if observation.dtype != np.uint8:
+            raise SimulatorFailed(
+                f"{self._name} showed {observation.dtype}, not uint8 as its observation space says"
+            )
         return resize(observation, frame.shape)
 
 
@@ -305,6 +313,11 @@ def _as_own(action: np.ndarray, space: spaces.Space) -> Any:
     return np.clip(scaled, space.low, space.high).astype(space.dtype)
 
 
+def _close(environment: str, game: gymnasium.Env) -> None:
+    with _failing(environment):
+        game.close()
+
+
 def _picture(environment: str, game: gymnasium.Env) -> np.ndarray:
     """What people see of an environment, `[H, W, 3] uint8`.
 
@@ -333,7 +346,9 @@ def _make(environment: str, render_mode: str | None = None) -> gymnasium.Env:
     module, _, what = environment.partition(":")
     if module == BACKEND:
         try:
-            return gymnasium.make(what, render_mode=render_mode, disable_env_checker=True)
+            mode = {"render_mode": render_mode} if render_mode else {}  # some know no such mode
+            with _failing(environment, passing=(gymnasium.error.Error, ImportError)):
+                return gymnasium.make(what, disable_env_checker=True, **mode)
         except (gymnasium.error.Error, ImportError) as error:
             raise ValueError(f"{environment}: {error}") from error
     if os.getcwd() not in sys.path:
@@ -441,7 +456,9 @@ def _sources(environment: str, game: gymnasium.Env) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _failing(environment: str, passing: type[Exception] = SimulatorFailed) -> Iterator[None]:
+def _failing(
+    environment: str, passing: type[Exception] | tuple[type[Exception], ...] = SimulatorFailed
+) -> Iterator[None]:
     """Raises SimulatorFailed, which says where, for any error but those of type `passing`."""
     try:
         yield

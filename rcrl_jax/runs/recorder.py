@@ -334,11 +334,12 @@ class _LineFile:
         """
         if os.path.lexists(self.path):
             return False
-        with self._file as deleted:
-            deleted.seek(0)
-            content = deleted.read()
+        self._file.seek(0)
+        content = self._file.read()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         with files.replacing(self.path) as partial:
             partial.write_text(content, encoding="utf-8")
+        self._file.close()  # not before: until then it holds the only copy
         self._file = self._open()
         return True
 

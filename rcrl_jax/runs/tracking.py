@@ -2,7 +2,8 @@
 
 What is sent is read from the files of a run, so a finished run can be sent, too. While a run
 trains, steps are sent at its checkpoints, and only those before the current one: later records of a
-step would be a second row. A file says what was sent:
+step would be a second row. Records of one agent step, such as those of updates before the first
+action, become one row with their last values. A file says what was sent:
 
 <run>/wandb.json   {"id": W&B's name of the run, "next_step": agent steps of the first row to send}
 

@@ -34,7 +34,7 @@ def as_picture(frame: np.ndarray) -> np.ndarray:
     """A binary board `[H, W, planes]` as RGB `[8 H, 8 W, 3] uint8`, a colour a plane."""
     picture = np.zeros((*frame.shape[:-1], 3), np.uint8)
     for plane in range(frame.shape[-1]):
-        picture[frame[..., plane] > 0] = _COLOURS[plane]
+        picture[frame[..., plane] > 0] = _COLOURS[plane % len(_COLOURS)]
     return picture.repeat(_CELL, axis=0).repeat(_CELL, axis=1)
 
 

@@ -31,7 +31,13 @@ def test_the_name_of_a_game_is_a_folder_s_and_gives_the_environment_back(environ
     assert gymnasium_games.environment_of(name) == environment
 
 
-@pytest.mark.parametrize("text", ["CartPole-v1", "gymnasium:", ":make", "a:b:c", "../a:make", "a:"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CartPole-v1", "gymnasium:", ":make", "a:b:c", "../a:make", "a:",
+        "gymnasium.envs.classic_control:CartPoleEnv",
+    ],
+)  # fmt: skip
 def test_another_way_of_writing_is_refused(text):
     with pytest.raises(ValueError, match="expected gymnasium:CartPole-v1, or mymodule:make"):
         gymnasium_games.name_of(text)
@@ -190,3 +196,38 @@ def test_people_watch_the_pictures_of_an_own_game():
 def test_what_draws_nothing_or_does_not_repeat_is_watched_as_the_agent_sees_it(name, why):
     assert why in gymnasium_games.why_not_drawn(name)
     assert make(name).shows(0) is None
+
+
+def test_an_environment_without_a_render_mode_is_played_and_not_filmed():
+    gymnasium.register("Plain-v0", own_games.Corridor)
+    try:
+        assert gymnasium_games.probe("gymnasium.Plain-v0").kind == gymnasium_games.BITS
+        assert "render_mode" in gymnasium_games.why_not_drawn("gymnasium.Plain-v0")
+    finally:
+        del gymnasium.registry["Plain-v0"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda frame: frame / 255.0, "showed float64, not uint8"),
+        (lambda frame: frame.astype(np.int64), "showed int64, not uint8"),
+    ],
+)
+def test_images_that_are_not_of_their_space_are_refused(monkeypatch, change, says):
+    show = own_games.Picture._show
+    monkeypatch.setattr(own_games.Picture, "_show", lambda self: change(show(self)))
+    with pytest.raises(SimulatorFailed, match=says):
+        gymnasium_games.make_games(
+            "tests.envs.own_games.Picture", np.arange(2), (84, 84), bits=False
+        ).reset()
+
+
+def test_an_environment_that_fails_as_it_closes_is_named(monkeypatch):
+    def fail(self):
+        raise AttributeError("no window")
+
+    monkeypatch.setattr(own_games.Symbols, "close", fail)
+    gymnasium_games.probe.cache_clear()
+    with pytest.raises(SimulatorFailed, match="AttributeError: no window"):
+        gymnasium_games.probe("tests.envs.own_games.Symbols")

@@ -141,7 +141,7 @@ def test_binary_boards_have_a_colour_for_each_plane():
     assert (picture.any(axis=-1).sum(axis=(1, 2)) == 64).all()
 
 
-@pytest.mark.parametrize("planes", [1, 2, 3, 6])
+@pytest.mark.parametrize("planes", [1, 2, 3, 6, 12])
 def test_binary_boards_become_a_video_in_colours(tmp_path, planes):
     frames = np.zeros((3, 10, 10, planes), np.uint8)
     plane = min(planes - 1, 3)

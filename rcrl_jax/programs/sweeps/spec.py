@@ -175,7 +175,7 @@ def read_spec(path: str | os.PathLike) -> Spec:
         return make_spec(tomllib.loads(content.decode()))
     except RecursionError:
         raise SweepError(f"{path}: it is nested too deeply") from None
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise SweepError(f"{path}: {words.one_line(error)}") from None
 
 

@@ -152,7 +152,9 @@ def collect(spec: Spec, fleet: FleetPlan, directory: pathlib.Path) -> None:
         if not is_finished(spec, unit):
             raise SweepError(f"{spec.result_paths(unit).directory} is gone, right after its copy")
     if (directory / fleet.name).exists():
-        _delete(directory / fleet.name)
+        # All is in the results; what cannot be deleted now, the next `tidy` deletes.
+        with contextlib.suppress(OSError):
+            _delete(directory / fleet.name)
 
 
 @contextlib.contextmanager
@@ -208,7 +210,7 @@ def tidy(spec: Spec, directory: pathlib.Path) -> None:
         OSError: a file cannot be deleted.
     """
     for path in directory.glob(f"{_TRASH}*"):
-        shutil.rmtree(path)
+        shutil.rmtree(path, ignore_errors=True)
     for fleet in tuple(_begun(spec, directory)):
         # Another sweep of this name may have begun the fleet, and not finished it.
         own = [paths_of(directory, fleet, unit) for unit in fleet.units]
