@@ -90,7 +90,8 @@ def train(
       devices: how many devices share the runs; by default all, at most one for each run.
       frame_store: 'host', 'device' or 'auto': where the replay keeps frames.
       init_from: another training, from whose newest parameters these agents start. A single source
-        run starts all runs; of several, each starts the run of the same game and seed.
+        run starts all runs; of several, each starts the run of the same seed and, if they have
+        several games, of the same game.
       init_part: 'all' parameters of the source, or those of its 'encoder'. Auxiliary tasks
         always start anew.
       arm: what tables call these runs; by default the preset with the changed fields.
@@ -212,7 +213,12 @@ def score_matrices(
     pool = pools.largest(found)
     for line in pool.left_out:
         words.say(f"warning: {line}")
-    return runs.matrices(pool.runs)
+    matrices = runs.matrices(pool.runs)
+    if any(not one.shape[1] for one in matrices.values()):
+        words.say(
+            f"warning: no game is common to {', '.join(matrices)}: name one benchmark's folder"
+        )
+    return matrices
 
 
 def _finished(directories: Sequence[str | os.PathLike], steps: int | None) -> "pd.DataFrame":

@@ -229,6 +229,9 @@ class Player:
         frames = np.asarray(frames)
         self._check(frames)
         action = np.asarray(action, self._fleet.agent.action.dtype)
+        expected = [len(frames), *self._fleet.agent.action.shape]
+        if list(action.shape) != expected:
+            raise ValueError(f"action: expected {expected}, got {list(action.shape)}")
         number = int(self._fleet.num_valid_actions[0])
         if not self._fleet.agent.action.shape and not ((action >= 0) & (action < number)).all():
             raise ValueError(f"action: expected numbers from 0 to {number - 1}")

@@ -1,5 +1,6 @@
 """The front door: training and loading from Python, as a script, beside other projects."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -16,8 +17,10 @@ import pytest
 
 import rcrl_jax
 from rcrl_jax import api
+from rcrl_jax.config import presets
 from rcrl_jax.runs import manifest, workdir
 from rcrl_jax.training import host_memory, scoring
+from rcrl_jax.training.environments import ENVIRONMENTS, environment_of
 from tests.tables import synthetic
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -78,12 +81,24 @@ def test_scores_of_runs_under_other_conditions_share_no_matrix(tmp_path, capsys)
     (own,) = rcrl_jax.score_matrices(tmp_path).values()
     assert own.tolist() == [[5.0]] and "warning: " in capsys.readouterr().out
     assert rcrl_jax.score_matrices(tmp_path, steps=1000)["rcrl"].tolist() == [[1.0]]
+    synthetic.write_run(tmp_path / "other", "curl", "Alien")
+    assert rcrl_jax.score_matrices(tmp_path, steps=1000)["rcrl"].shape == (1, 0)
+    assert "no game is common to curl, rcrl" in capsys.readouterr().out
+
+
+def test_a_benchmark_that_is_added_has_its_games(monkeypatch):
+    atari, rcrl = ENVIRONMENTS["atari100k"], presets.atari_presets()["rcrl"]
+    added = dataclasses.replace(atari, games=("Foo",))
+    monkeypatch.setitem(ENVIRONMENTS, "mine", added)
+    assert environment_of(rcrl, "Foo") is added and environment_of(rcrl, "Pong") is atari
 
 
 def test_what_cannot_be_played_is_refused(run):
     with pytest.raises(ValueError, match="episodes: must be at least 1, got 0"):
         run.evaluate(episodes=0)
     frames = np.zeros((1, 1, 10, 10, 4), np.uint8)
+    with pytest.raises(ValueError, match=r"action: expected \[1\], got \[2\]"):
+        run.player(seed=1).embed(frames, [0, 1])
     for action in (3, -1):
         with pytest.raises(ValueError, match="action: expected numbers from 0 to 2"):
             run.player(seed=1).embed(frames, [action])

@@ -58,8 +58,8 @@ def main(argv: list[str]) -> None:
     """Trains, then analyses."""
     del argv
     try:
-        if flags.FLAGS.games is not None or flags.FLAGS.video:
-            raise ValueError("one --game at a time, and no --video")
+        if flags.FLAGS.games is not None or flags.FLAGS.video or flags.FLAGS["from"].present:
+            raise ValueError("one --game at a time, no --video and no --from")
         (game,) = launch.read_games(PROGRAM)
         workdir = pathlib.Path(launch.WORKDIR.value or f"runs/representation-{game}")
         settings = _read_settings()
@@ -118,7 +118,7 @@ def _make_plan(preset: str, config: RainbowConfig, game: str, workdir: pathlib.P
 
 if __name__ == "__main__":
     flags.FLAGS["workdir"].help = "directory of all files [default: runs/representation-<game>]"
-    for name in ("games", "video"):
-        flags.FLAGS[name].help = "not here: one --game at a time, without a film"
+    for name in ("games", "video", "from"):
+        flags.FLAGS[name].help = "not here: one --game at a time, without a film or a manifest"
     command_line.define_fields(presets.ATARI_PRESETS[_BASE])
     app.run(main, flags_parser=command_line.parse)

@@ -112,6 +112,8 @@ def make_plan(preset: str, settings: SimpleConfig) -> "Plan":
       ValueError: a flag's value is out of range, several runs are asked for, or the model has no
         likelihood.
     """
+    if flags.FLAGS["from"].present:
+        raise ValueError("--from: not here; repeat the manifest's launch.command")
     seeds = launch.read_seeds()
     if len(seeds) > 1 or flags.FLAGS.games is not None:
         raise ValueError("one --game and one --seed at a time")

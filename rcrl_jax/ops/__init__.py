@@ -5,9 +5,9 @@ alternative after "else" computes the same.
 
 | module | for | on the CPU | on accelerators |
 | --- | --- | --- | --- |
-| `convolution` | SAC, 3 x 3 | `kernels/convolution.cc`, else products | not called |
+| `convolution` | SAC, Nature, IMPALA | `kernels/convolution.cc`, else products | not called |
 | `device_convolutions` | SAC, 3 x 3 | not called | XLA's convolutions |
-| `strided_convolution` | world models, stride 2 | products | XLA's convolutions |
+| `strided_convolution` | strides 2 to 4 | products | XLA's convolutions |
 | `products` | Rainbow on small inputs | XLA's, with an explicit transpose | XLA's |
 | `precision` | all products | JAX's setting | the same; on CUDA another name of TF32 |
 | `adam` | all agents | `kernels/adam.cc`, else optax | optax |

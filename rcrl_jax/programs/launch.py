@@ -58,7 +58,7 @@ _DRY_RUN = flags.DEFINE_bool(
 _BATCHING = flags.DEFINE_enum(
     "batching", "auto", ["auto", "map", "vmap"],
     "map: one run after the other; vmap: all in batched products; auto: map on a CPU, and for SAC "
-    "from pixels and world models; else vmap",
+    "from pixels, world models and encoder=impala; else vmap",
 )  # fmt: skip
 _DEVICES = flags.DEFINE_string(
     "devices", "all", "devices that share the runs: a number, or all; no more than there are runs"

@@ -198,6 +198,8 @@ REFUSED = [
     (SWEEP, [*SHORT_SWEEP, "--gpus_per_fleet=1"], ["--gpus_per_fleet without --ray"]),
     (REPRESENTATION, ["--presets=rcrl,dqn"], ["dqn"]),
     (REPRESENTATION, ["--games=Pong,Alien"], ["one --game"]),
+    (REPRESENTATION, ["--from=x.json"], ["no --from"]),
+    ("experiments.simple", ["--from=x.json"], ["--from: not here"]),
     (THEORY, ["--page=README.missing"], ["README.missing"]),
     # Two flags of which one would be ignored, and names given twice.
     (ATARI, ["--seed=3", "--seeds=0:2"], ["--seed beside --seeds"]),
