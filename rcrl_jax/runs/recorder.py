@@ -93,7 +93,12 @@ class RunRecorder(contextlib.AbstractContextManager):
         self._evaluations = _LineFile(paths.evaluations, evaluations)
         self._last_step = last_step
         self._tensorboard = _ScalarFile(paths.tensorboard, first_step=last_step + 1)
-        self._manifest = paths.manifest.read_bytes() if paths.manifest.exists() else None
+        self.read_manifest()
+
+    def read_manifest(self) -> None:
+        """Reads the manifest, whose digest the scores get; anew after it has changed."""
+        path = self._paths.manifest
+        self._manifest = path.read_bytes() if path.exists() else None
 
     def _compare(
         self,

@@ -176,7 +176,9 @@ def _open(session: Session) -> "_Saves":
     described = _describe_runs(session)
     for change in manifest.claim(plan.paths, described):
         say(f"warning: {change}")
-    manifest.record_resumption(plan.paths, described)
+    is_scored = all(paths.scores.exists() for paths in plan.paths)
+    if not is_scored:  # else with the new scores: the old ones have the digest of the manifest
+        manifest.record_resumption(plan.paths, described)
     slower = native.advice()
     if slower:
         say(f"warning: {slower}")
@@ -189,7 +191,7 @@ def _open(session: Session) -> "_Saves":
     session.callback(store.close)
     written = _start_or_resume(session, store)
     say(prediction.forecast(session))
-    recording = session.enter_context(Recording(session, written))
+    recording = session.enter_context(Recording(session, written, described if is_scored else None))
     received = session.enter_context(stop_signals(ends_after_s=SAME_STOP_S))
     publish = session.enter_context(_tracked(plan, say))
     saves = _Saves(session, recording, store, check_lock, received, publish)

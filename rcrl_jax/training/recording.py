@@ -3,13 +3,14 @@
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 
 from rcrl_jax import files, types
 from rcrl_jax.envs.agent_view import AgentStep
-from rcrl_jax.runs import parameters, records
+from rcrl_jax.runs import manifest, parameters, records
 from rcrl_jax.runs.recorder import Counters, RunRecorder
 from rcrl_jax.training import loop
 from rcrl_jax.training.evaluation import Evaluation
@@ -19,19 +20,25 @@ from rcrl_jax.training.session import Session
 class Recording(contextlib.ExitStack):
     """Writes the episodes, metrics, evaluations and scores of all runs of a session."""
 
-    def __init__(self, session: Session, written: records.RecordState | None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        written: records.RecordState | None,
+        described: Sequence[dict[str, Any]] | None = None,
+    ) -> None:
         """Opens the runs' files; see `RunRecorder`.
 
         Args:
           session: training continues from its step; later records are dropped.
           written: what the runs' files held at that step; None if training begins.
+          described: `[R]`, what is about to run, if it is recorded with the scores.
 
         Raises:
           Damaged: a file to continue does not hold the records of this run.
           OSError: a file cannot be written.
         """
         super().__init__()
-        self._session = session
+        self._session, self._described = session, described
         plan, start, say = session.plan, session.state.step, session.say
         states = [None] * len(plan.paths)
         if written is not None:
@@ -184,6 +191,10 @@ class Recording(contextlib.ExitStack):
 
     def write_scores(self, result: Evaluation) -> None:
         """Writes the final evaluation as every run's scores."""
+        if self._described is not None:
+            manifest.record_resumption(self._session.plan.paths, self._described)
+            for recorder in self._recorders:
+                recorder.read_manifest()
         for recorder, returns, cut in zip(self._recorders, result.returns, result.cut, strict=True):
             recorder.write_scores(self._counters, returns, episodes_cut=cut)
 

@@ -15,7 +15,16 @@ import pytest
 from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import gymnasium_games
 from rcrl_jax.runs import checkpoints, manifest, records, storage
-from rcrl_jax.training import assessment, build, experiment, loop, prediction, recording, session
+from rcrl_jax.training import (
+    assessment,
+    build,
+    evaluation,
+    experiment,
+    loop,
+    prediction,
+    recording,
+    session,
+)
 from tests.envs import own_games
 from tests.training import toy, toy_control
 from tests.training.toy import Interruption, run
@@ -314,6 +323,26 @@ def test_a_finished_run_goes_on_under_the_name_of_its_backend(reference):
     assert "this run is finished already: nothing to do" in run(
         toy.make_plan(reference.workdir, backend="catch")
     )
+
+
+def test_a_run_stays_valid_if_scoring_it_again_is_interrupted(tmp_path, monkeypatch):
+    """The circumstances of new scores are recorded with them."""
+    plan = toy.make_plan(tmp_path, total_steps=60, eval_episodes=1)
+    run(plan)
+    (paths,) = plan.paths
+    circumstances = manifest.circumstances()
+    circumstances["versions"]["git_commit"] = "another"
+    monkeypatch.setattr(manifest, "circumstances", lambda: circumstances)
+    again = dataclasses.replace(plan, eval_episodes=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluation, "evaluate", lambda *arguments, **options: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run(again)
+    assert records.read_result(paths.directory)["episodes"] == 1
+    run(again)
+    assert records.read_result(paths.directory)["episodes"] == 2
+    (resumed,) = json.loads(paths.manifest.read_text())["launch"]["resumed"]
+    assert resumed["versions"]["git_commit"] == "another"
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_state(tmp_path):
