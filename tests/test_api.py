@@ -1,6 +1,5 @@
 """The front door: training and loading from Python, as a script, beside other projects."""
 
-import dataclasses
 import json
 import os
 import pathlib
@@ -88,7 +87,7 @@ def test_scores_of_runs_under_other_conditions_share_no_matrix(tmp_path, capsys)
 
 def test_a_benchmark_that_is_added_has_its_games(monkeypatch):
     atari, rcrl = ENVIRONMENTS["atari100k"], presets.atari_presets()["rcrl"]
-    added = dataclasses.replace(atari, games=("Foo",))
+    added = atari._replace(games=("Foo",))
     monkeypatch.setitem(ENVIRONMENTS, "mine", added)
     assert environment_of(rcrl, "Foo") is added and environment_of(rcrl, "Pong") is atari
 
