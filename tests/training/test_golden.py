@@ -118,7 +118,8 @@ def starts(tmp_path_factory) -> list[dict]:
     environment = os.environ | {
         "XLA_FLAGS": "", "XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache")),
     }  # fmt: skip
-    del environment["JAX_COMPILATION_CACHE_DIR"]
+    for name in ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"):
+        del environment[name]  # those of the tests
     command = [sys.executable, "-m", "tests.training.test_golden"]
     done = [
         subprocess.run(
