@@ -296,16 +296,31 @@ def _flags_like(name: str) -> list[str]:
 
 def _hint(error: str) -> str:
     """What the flag that the library refused is meant for; '' if that is not known."""
-    for name, value in re.findall(r"flag --(seed|preset)=(\S+): ", error):
-        if name == "seed" and re.fullmatch(r"\d*[:,][\d:,]*", value):
-            return f"--seed={value}: names one seed; several are --seeds={value}"
+    if seed := re.search(r"flag --seed=(\d*[:,][\d:,]*): ", error):
+        return f"--seed={seed[1]}: names one seed; several are --seeds={seed[1]}"
+    if preset := re.search(r"flag --preset=(\S+): ", error):
         for family, program in (
             (presets.atari_presets(), "experiments.atari100k"),
             (presets.control_presets(), "experiments.dmc"),
         ):
-            if name == "preset" and value in family:
-                return f"--preset={value}: is a preset of {program}"
+            if preset[1] in family:
+                return f"--preset={preset[1]}: is a preset of {program}"
     return ""
+
+
+@contextlib.contextmanager
+def refusing_lack_of_memory(of_host: str, of_device: str) -> Iterator[None]:
+    """Refuses work that does not fit into the memory; for each memory, one text says what to do."""
+    import jax  # late: --help needs no JAX
+
+    try:
+        yield
+    except MemoryError as error:
+        refuse(f"too little memory: {error}; {of_host}")
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        refuse(f"too little device memory: {error}; {of_device}")
 
 
 def refuse(message: str) -> NoReturn:

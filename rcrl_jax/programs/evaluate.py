@@ -71,8 +71,6 @@ def main(argv: list[str]) -> None:
     if _WORKDIR.value is None:
         command_line.refuse("--workdir: name the work directory of a training command")
     # late: --help needs no JAX
-    import jax
-
     from rcrl_jax import types
     from rcrl_jax.runs import workdir
     from rcrl_jax.training import evaluation, scoring, video
@@ -100,22 +98,18 @@ def main(argv: list[str]) -> None:
         nulls=_NULLS.value,
         output=_OUTPUT.value and pathlib.Path(_OUTPUT.value),
     )
+    memory = command_line.refusing_lack_of_memory(
+        "score fewer runs at a time",
+        "end other programs on the device, or score on the CPU: JAX_PLATFORMS=cpu",
+    )
     try:
-        with signals.ending_at_once():  # while agents are loaded or results written
+        # Signals: while agents are loaded or results written.
+        with signals.ending_at_once(), memory:
             scoring.score(request)
     except ImportError as error:
         command_line.refuse(f"{error}; or choose another --backend")
     except (workdir.Unusable, types.Incompatible, video.VideoFailed, OSError) as error:
         command_line.refuse(str(error))
-    except MemoryError as error:
-        command_line.refuse(f"too little memory: {error}; score fewer runs at a time")
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        command_line.refuse(
-            f"too little device memory: {error}; end other programs on the device, or score on the "
-            "CPU: JAX_PLATFORMS=cpu"
-        )
     except scoring.Stopped as stop:
         print(stop, file=sys.stderr)
         sys.exit(128 + stop.signum)

@@ -74,10 +74,7 @@ def pack(run: pathlib.Path, output: pathlib.Path) -> None:
     """
     if not (run / PARAMETERS).is_file():
         raise ValueError(f"--run: {run} has no {PARAMETERS}: name the folder of a finished run")
-    try:
-        result = records.read_result(run)
-    except FileNotFoundError:
-        result = None
+    result = records.read_result(run) if records.has_result(run) else None
     if result is None:
         raise ValueError(f"--run: {run} has no scores: name the folder of a finished run")
     trained = workdir.read(run)

@@ -90,7 +90,7 @@ def compare(frame: pd.DataFrame) -> Comparison | None:
     games_of = counts[counts > 1].reset_index().groupby("arm", sort=False).game.agg(set)
     order = sorted(games_of, key=len, reverse=True)
     grids = [one & other for one, other in itertools.combinations(order, 2)]
-    grids += [*itertools.accumulate(order, set.intersection)][1:]
+    grids += [*itertools.accumulate(order, set.intersection)][2:]
     shared = max(
         grids, key=lambda own: len(own) * sum(own <= games for games in order), default=set()
     )
