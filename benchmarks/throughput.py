@@ -33,7 +33,7 @@ from absl import app, flags
 from benchmarks import device_file
 from benchmarks.compiled import counting, programs
 from rcrl_jax import files, types, words
-from rcrl_jax.config import presets
+from rcrl_jax.config import choices, presets
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import minatar
 from rcrl_jax.programs import command_line
@@ -47,9 +47,9 @@ from rcrl_jax.training.session import Session
 _RUNS = flags.DEFINE_list("runs", ["1"], "numbers of runs in the fleet, e.g. 1,5,26,130")
 _STEPS = flags.DEFINE_integer("loop_steps", 300, "learning steps of the timed loop", 10, 1_000_000)
 _REPEATS = flags.DEFINE_integer("repeats", 30, "timed calls of each part", 3, 1_000_000)
-_BATCHING = flags.DEFINE_enum("batching", "auto", ["auto", "map", "vmap"], "how the fleet computes")
+_BATCHING = flags.DEFINE_enum("batching", "auto", choices.BATCHINGS, "how the fleet computes")
 _FRAME_STORE = flags.DEFINE_enum(
-    "frame_store", "auto", ["auto", "host", "device"], "where frames live; auto: as in training"
+    "frame_store", "auto", choices.FRAME_STORES, "where frames live; auto: as in training"
 )
 _OUTPUT = flags.DEFINE_string("output", "results/throughput", "directory of the JSON file")
 

@@ -24,7 +24,7 @@ import jax
 import numpy as np
 
 from rcrl_jax import compilation, words
-from rcrl_jax.config import base, fields, presets
+from rcrl_jax.config import base, choices, fields, presets
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import gymnasium_games, protocol
 from rcrl_jax.runs import tracking
@@ -112,20 +112,11 @@ def train(
     if preset not in (known := benchmark.presets_of(games[0])):
         raise ValueError(f"unknown preset {preset!r}: {protocol.nearest(preset, known)}")
     changes = {**(settings or {}), **fields_of_config}
-    config = known[preset]
-    if unknown := changes.keys() - fields.values(config).keys():
+    names = fields.values(known[preset])
+    if unknown := changes.keys() - names.keys():
         name = min(unknown)
-        raise ValueError(
-            f"{preset} has no field {name!r}: {protocol.nearest(name, [*fields.values(config)])}"
-        )
-    config = fields.replace(config, {**benchmark.fields_of(config, games[0]), **changes})
-    for other in games[1:]:
-        own = fields.replace(benchmark.presets_of(other)[preset], changes)
-        if own != config or len({benchmark.action_repeat(one, own) for one in games}) > 1:
-            raise ValueError(
-                f"game: {games[0]} and {other} differ in action repeat or learning rate: train "
-                "them in two calls"
-            )
+        raise ValueError(f"{preset} has no field {name!r}: {protocol.nearest(name, [*names])}")
+    config = benchmark.configure_fleet(preset, games, changes, "game")
     seeds = _checked_seeds(seeds)
     for name, value in (("steps", steps), ("eval_episodes", eval_episodes)):
         if value is not None and not isinstance(value, int | np.integer):
@@ -264,8 +255,8 @@ def make_plan(
         tracking.check_installed()
     for name, value, known in (
         ("init_part", init_part, initial.PARTS),
-        ("batching", batching, ("auto", "map", "vmap")),
-        ("frame_store", frame_store, ("auto", "host", "device")),
+        ("batching", batching, choices.BATCHINGS),
+        ("frame_store", frame_store, choices.FRAME_STORES),
     ):
         if value not in known:
             raise ValueError(f"{name}: expected {' or '.join(known)}, got {value!r}")

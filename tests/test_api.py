@@ -173,9 +173,17 @@ def test_a_mistake_is_one_line_and_writes_nothing(tmp_path, changes, message):
         ("rcrl", [], "game: expected a game, or several"),
         ("minatar_rcrl", ["Breakout"] * 2, "game: one is there twice in Breakout, Breakout"),
         # Tasks whose learning rates differ, and whose action repeats do.
-        ("rcrl_sac", ["reacher_easy", "cheetah_run"], "cheetah_run differ in action repeat or"),
-        ("rcrl_sac", ["cheetah_run", "reacher_easy"], "reacher_easy differ in action repeat or"),
-        ("rcrl_sac", ["walker_walk", "cheetah_run"], "differ in action repeat or learning rate"),
+        ("rcrl_sac", ["reacher_easy", "cheetah_run"], "cheetah_run differ in learning rate"),
+        (
+            "rcrl_sac",
+            ["cheetah_run", "reacher_easy"],
+            "reacher_easy differ in learning rate",
+        ),
+        (
+            "rcrl_sac",
+            ["walker_walk", "cheetah_run"],
+            "cheetah_run differ in action repeat: start",
+        ),
     ],
 )
 def test_an_unknown_preset_or_game_is_one_line(tmp_path, preset, game, message):

@@ -33,7 +33,7 @@ from benchmarks.compiled import devices, pace, table
 from rcrl_jax import files, words
 from rcrl_jax.agents.simple.config import SimpleConfig
 from rcrl_jax.agents.slac.config import SlacConfig
-from rcrl_jax.config import presets
+from rcrl_jax.config import choices, presets
 from rcrl_jax.programs import command_line
 from rcrl_jax.training.progress import Progress
 
@@ -206,7 +206,7 @@ def _define_flags() -> None:
     flags.DEFINE_list("presets", None, "presets; by default rcrl, with --check all")
     flags.DEFINE_list("runs", None, "runs of a fleet; by default 1,26,130, with --check 2")
     flags.DEFINE_list("programs", list(_PROGRAMS), "what to compile")
-    flags.DEFINE_enum("batching", "auto", ["auto", "map", "vmap"], "how the fleet computes")
+    flags.DEFINE_enum("batching", "auto", choices.BATCHINGS, "how the fleet computes")
     flags.DEFINE_boolean("check", False, "exit with 1 if a compiled program has a known defect")
     flags.DEFINE_integer("kernels", 0, "print so many kernels of each program, largest first", 0)
     flags.DEFINE_string("output", "results/compiled", "directory of tables and JSON files")
@@ -256,7 +256,7 @@ def _read_one(text: str) -> tuple[Job, str | None]:
         parts, digest = json.loads(text)
         job = Job(*parts)
         devices.parse(job.device)
-        jobs_of = presets.all_presets(), _PROGRAMS, ("auto", "map", "vmap")
+        jobs_of = presets.all_presets(), _PROGRAMS, choices.BATCHINGS
         for value, allowed in zip((job.preset, job.program, job.batching), jobs_of, strict=True):
             if value not in allowed:
                 raise ValueError(value)

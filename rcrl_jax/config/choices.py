@@ -1,8 +1,13 @@
-"""Encoders and tasks that a configuration selects by name. This module does not import JAX."""
+"""Encoders, tasks and ways of computing that are selected by name. This module needs no JAX."""
 
 import importlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+BATCHINGS = ("auto", "map", "vmap")
+"""How a fleet computes; see `--batching`."""
+FRAME_STORES = ("auto", "host", "device")
+"""Where the replay keeps frames."""
 
 
 class Encoder(NamedTuple):

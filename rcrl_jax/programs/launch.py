@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from absl import app, flags
 
 from rcrl_jax import files, signals, words
-from rcrl_jax.config import fields
+from rcrl_jax.config import choices, fields
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs.protocol import EnvironmentSpec, SimulatorFailed
 from rcrl_jax.programs import command_line
@@ -56,7 +56,7 @@ _DRY_RUN = flags.DEFINE_bool(
     "dry_run", False, "check flags, memory and disk, and train nothing; needs no renderer"
 )
 _BATCHING = flags.DEFINE_enum(
-    "batching", "auto", ["auto", "map", "vmap"],
+    "batching", "auto", choices.BATCHINGS,
     "map: one run after the other; vmap: all in batched products; auto: map on a CPU, and for SAC "
     "from pixels, world models and encoder=impala; else vmap",
 )  # fmt: skip
@@ -64,7 +64,7 @@ _DEVICES = flags.DEFINE_string(
     "devices", "all", "devices that share the runs: a number, or all; no more than there are runs"
 )
 _FRAME_STORE = flags.DEFINE_enum(
-    "frame_store", "auto", ["auto", "host", "device"],
+    "frame_store", "auto", choices.FRAME_STORES,
     "where the replay stores frames; auto: host on a CPU and for states, else device",
 )  # fmt: skip
 _INIT_FROM = flags.DEFINE_string(
@@ -86,7 +86,6 @@ class Program(NamedTuple):
         steps_help: help of --steps.
         backend_help: help of --backend, if there are several.
         read_name: a name on the command line -> the game.
-        check_fleet: (games, configuration) -> raises ValueError unless they can form a fleet.
     """
 
     benchmark: Environment
@@ -96,7 +95,6 @@ class Program(NamedTuple):
     steps_help: str = "agent steps to train for"
     backend_help: str = ""
     read_name: Callable[[str], str] = str
-    check_fleet: Callable[[Sequence[str], Config], None] = lambda games, config: None
 
 
 def define(program: Program) -> Program:
@@ -142,11 +140,11 @@ def start(program: Program) -> None:
 
 def _plan_of_flags(program: Program) -> "Plan":
     games, seeds = read_games(program), read_seeds()
-    settings = _read_settings(program, games)
-    host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
-    program.check_fleet(games, settings)
-    is_whole = len(games) > 1 and len(games) == len(program.benchmark.games)
     preset = flags.FLAGS.preset
+    changes, named = command_line.changed_fields(), f"--{program.benchmark.kind}s"
+    settings = program.benchmark.configure_fleet(preset, games, changes, named)
+    host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
+    is_whole = len(games) > 1 and len(games) == len(program.benchmark.games)
     place = workdir(f"{preset}-{_ALL if is_whole else '+'.join(games)}")
     plan = make_plan(program, preset, settings, games, seeds, place)
     check_effects(plan)
@@ -226,12 +224,6 @@ def read_games(program: Program) -> tuple[str, ...]:
     for game in games:
         program.benchmark.check_game(game)
     return games
-
-
-def _read_settings(program: Program, games: Sequence[str]) -> Config:
-    usual = program.benchmark.presets_of(games[0])[flags.FLAGS.preset]
-    of_game = program.benchmark.fields_of(usual, games[0])
-    return fields.replace(usual, {**of_game, **command_line.changed_fields()})
 
 
 def read_seeds() -> tuple[int, ...]:
@@ -355,14 +347,18 @@ def ending_cleanly() -> Iterator[None]:
 
     While there is nothing to save, a stop signal ends the program at once.
     """
-    import jax  # late: DMControl's workers do not need JAX
-
-    from rcrl_jax import types
+    from rcrl_jax import types  # late: DMControl's workers do not need JAX
     from rcrl_jax.runs import checkpoints, manifest, tracking
     from rcrl_jax.training import experiment, prediction, video
 
+    fewer = "train fewer runs at a time"
+    memory = command_line.refusing_lack_of_memory(
+        fewer,
+        f"{fewer}, end other programs on the device, or give JAX more of it: "
+        "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95",
+    )
     try:
-        with signals.ending_at_once():
+        with signals.ending_at_once(), memory:
             yield
     except OSError as error:
         if error.errno in _PASSING:
@@ -380,15 +376,6 @@ def ending_cleanly() -> Iterator[None]:
         ImportError,
     ) as error:
         command_line.refuse(str(error))
-    except MemoryError as error:
-        command_line.refuse(f"too little memory: {error}; train fewer runs at a time")
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        command_line.refuse(
-            f"too little device memory: {error}; train fewer runs at a time, end other programs "
-            "on the device, or give JAX more of it: XLA_PYTHON_CLIENT_MEM_FRACTION=0.95"
-        )
     except files.Damaged as error:
         command_line.refuse(
             f"{error}; restore it, or move it away: the same command then goes on without it"

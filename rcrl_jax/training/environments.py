@@ -10,7 +10,7 @@ import numpy as np
 
 from rcrl_jax.agents.rainbow.config import MinAtarConfig, RainbowConfig
 from rcrl_jax.agents.sac.config import SacConfig
-from rcrl_jax.config import presets
+from rcrl_jax.config import fields, presets
 from rcrl_jax.config.choices import ENCODERS
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import atari, dmc, minatar
@@ -74,6 +74,43 @@ class Environment(NamedTuple):
         """Raises ValueError, with the nearest names, unless the benchmark has the game."""
         if self.games and game not in self.games:
             raise ValueError(f"unknown {self.kind} '{game}': {nearest(game, self.games)}")
+
+    def configure(self, preset: str, game: str, changes: Mapping[str, Any]) -> Config:
+        """The configuration of a run: a preset, the defaults of its game, and changed fields.
+
+        Raises:
+            ValueError: a field is unknown or out of range; the message names it.
+        """
+        usual = self.presets_of(game)[preset]
+        return fields.replace(usual, {**self.fields_of(usual, game), **changes})
+
+    def configure_fleet(
+        self, preset: str, games: Sequence[str], changes: Mapping[str, Any], named: str
+    ) -> Config:
+        """The configuration that games share.
+
+        Args:
+            preset: one of `presets_of`.
+            games: of the fleet.
+            changes: dotted names of fields -> values.
+            named: what names the games, for the message.
+
+        Raises:
+            ValueError: as of `configure`; or games differ in action repeat or learning rate: runs
+                take their agent steps together and share one configuration.
+        """
+        configs = {game: self.configure(preset, game, changes) for game in games}
+        first = games[0]
+        for what, of in (
+            ("action repeat", lambda game: self.action_repeat(game, configs[first])),
+            ("learning rate", configs.get),
+        ):
+            for other in games:
+                if of(other) != of(first):
+                    raise ValueError(
+                        f"{named}: {first} and {other} differ in {what}: start two fleets"
+                    )
+        return configs[first]
 
     def check(self, config: Config, game: str, backend: str) -> None:
         """Raises ValueError unless game and backend are known and fit the configuration."""

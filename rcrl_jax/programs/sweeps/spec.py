@@ -138,10 +138,8 @@ class Spec:
         Raises:
             ValueError: a changed field is out of range; the message names it.
         """
-        environment = self.experiment.environment
-        preset = environment.presets_of(unit.game)[unit.arm.preset]
-        of_game = environment.fields_of(preset, unit.game)
-        return fields.replace(preset, {**of_game, **dict(unit.arm.overrides)})
+        overrides = dict(unit.arm.overrides)
+        return self.experiment.environment.configure(unit.arm.preset, unit.game, overrides)
 
     def make_command(self, fleet: FleetPlan, workdir: pathlib.Path) -> list[str]:
         """The command that trains a fleet in `workdir`, or resumes it."""
