@@ -180,8 +180,7 @@ def test_verdict_of_the_larger_experiment(frame, lift, verdict, monkeypatch):
     rng, larger = np.random.default_rng(1), registered.LARGER
     units = [(p, g, s) for g in larger.games for p in registered.PRESETS for s in larger.seeds]
     rows = frame.iloc[[0] * len(units)].assign(
-        arm=[preset for preset, _, _ in units],
-        preset=[preset for preset, _, _ in units],
+        **{name: [preset for preset, _, _ in units] for name in ("arm", "preset", "settings")},
         game=[game for _, game, _ in units],
         seed=[seed for _, _, seed in units],
         score=[score_at(game, rng.normal(0.2, 0.05)) for _, game, _ in units],
