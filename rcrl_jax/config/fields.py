@@ -71,9 +71,10 @@ def group(default: Any, used_if: UsedIf) -> Any:
     return dataclasses.field(default=default, metadata={"used_if": used_if})
 
 
-def with_default(config: type, name: str, default: Any) -> Any:
+def with_default(config: type, name: str, default: Any, **changed: UsedIf) -> Any:
     """The field `name` of another configuration, with another default; the source stays."""
-    return dataclasses.field(default=default, metadata=config.__dataclass_fields__[name].metadata)
+    metadata = config.__dataclass_fields__[name].metadata
+    return dataclasses.field(default=default, metadata={**metadata, **changed})
 
 
 def precision(stored: str = "") -> Any:

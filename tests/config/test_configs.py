@@ -38,14 +38,16 @@ def test_a_preset_knows_which_fields_have_no_effect():
     assert not any(name.startswith("return_contrast.") for name in unused["rcrl_sac"])
     assert {"noisy_sigma", "curl.weight"} <= unused["der_plus_rcrl"].keys()
     assert "epsilon" not in unused["der_plus"] and "epsilon" in unused["rcrl"]
+    assert "life_loss_ends_episode" in unused["minatar_rcrl"]
+    assert "life_loss_ends_episode" not in unused["rcrl"]
     assert "stochastic.bits" in unused["simple"] and "deterministic.filters" not in unused["simple"]
     uniform = fields.replace(PRESETS["rcrl"], {"replay.priority_exponent": 0.0})
     assert "replay.importance_exponent" in fields.without_effect(uniform)
 
 
-def test_what_a_field_needs_names_fields():
+def test_what_a_field_needs_names_fields_or_the_game():
     for preset in PRESETS.values():
-        known = {field.name for field in fields.named_fields(preset)} | {"auxiliary"}
+        known = {field.name for field in fields.named_fields(preset)} | {"auxiliary", "the"}
         for field in fields.named_fields(preset):
             assert all(one.wanted.split()[0] in known for one in field.conditions), field.name
 

@@ -26,6 +26,7 @@ from rcrl_jax.return_contrast import instruments
 from rcrl_jax.training import prediction
 from rcrl_jax.training.environments import environment_of
 from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.history import History
 from rcrl_jax.training.plan import Plan, RunId
 from tests.training import toy, toy_simple
 
@@ -141,9 +142,25 @@ def test_the_disk_holds_three_checkpoints_of_every_learner():
     agent = make_agent(DMC_PRESETS["state_sac"], control_spec((24,), 6))
     fleet = fleet_of(agent, 3)
     learner = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(fleet.init)))
-    actions = 3 * 1000 * 6 * 4
+    priorities = 3 * agent.replay.capacity * 8
+    records = 3 * 32 * 2**20
     needed = prediction.predict_disk(fleet, 1000)
-    assert 3 * (learner + actions) < needed < 3 * (learner + actions) + 3 * 64 * 2**20
+    assert needed == 3 * (learner + priorities + 3 * 1000 * 6 * 4) + records
+
+
+def test_the_log_holds_a_byte_for_each_discrete_action():
+    agent = make_agent(ATARI_PRESETS["rcrl"], discrete_spec((84, 84), 6))
+    fleet, more = fleet_of(agent, 1), 10**6
+    assert prediction.predict_disk(fleet, 2 * more) - prediction.predict_disk(fleet, more) == (
+        3 * more
+    )
+    first, second = (
+        prediction.predict_memory(fleet, discrete_spec((84, 84), 6), "host", steps).host
+        for steps in (more, 2 * more)
+    )
+    assert second - first == 2 * more
+    log = History(1, 2 * more).state.actions.nbytes - History(1, more).state.actions.nbytes
+    assert log == more
 
 
 def test_the_disk_holds_logged_frames_only_where_they_are_stored():

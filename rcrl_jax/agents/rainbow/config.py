@@ -183,6 +183,10 @@ class MinAtarConfig(RainbowConfig):
     curl: base.CurlConfig = fields.group(
         base.CurlConfig(reduced_games=()), fields.with_task("curl")
     )
+    life_loss_ends_episode: bool = fields.with_default(
+        RainbowConfig, "life_loss_ends_episode", True,
+        used_if=fields.UsedIf(lambda values: False, "the game has lives"),
+    )  # fmt: skip
     sticky: float = setting(
         0.1, "probability that a step repeats the previous action", "M", fields.fraction
     )
