@@ -313,8 +313,10 @@ def check(plan: Plan, spec: protocol.EnvironmentSpec) -> None:
       DoesNotFit: too little memory.
       Incompatible: the configuration, its tasks and the environments do not work together.
       VideoFailed: it asks for a video, but there are no frames or no ffmpeg.
+      WorkdirMismatch, Damaged: the work directory holds other runs, or is damaged.
       OSError: too little space on the disk.
     """
+    experiment.check_workdir(plan)
     if plan.film:
         video.check(plan.config, plan.runs[0].game)
     if plan.init_from is not None and not plan.paths[0].manifest.exists():

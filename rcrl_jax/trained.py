@@ -194,6 +194,9 @@ class Player:
 
         Returns:
           `[N, *act]`.
+
+        Raises:
+          ValueError: frames do not fit.
         """
         frames = np.asarray(frames)
         self._check(frames)
@@ -243,6 +246,9 @@ class Player:
             raise ValueError(
                 f"frames: expected [N, {self.frame_stack}, *frame], got {list(frames.shape)}"
             )
+        layout = self._fleet.agent.observations.stored
+        if layout.pack(frames[:1]).shape[2:] != layout.stored_shape:
+            raise ValueError(f"frames: this agent's are not of shape {list(frames.shape[2:])}")
 
 
 def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Columns:

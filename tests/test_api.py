@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import chex
 import jax
@@ -16,8 +17,11 @@ import pytest
 
 import rcrl_jax
 from rcrl_jax import api
+from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import presets
+from rcrl_jax.envs.protocol import control_spec
 from rcrl_jax.runs import manifest, workdir
+from rcrl_jax.trained import Player
 from rcrl_jax.training import host_memory, scoring
 from rcrl_jax.training.environments import ENVIRONMENTS, environment_of
 from tests.tables import synthetic
@@ -114,8 +118,18 @@ def test_a_player_acts_and_embeds(run):
     assert np.any(same != player.embed(frames, np.ones(3, int)))
     with pytest.raises(ValueError, match=r"frames: expected \[N, 1, \*frame\], got \[3, 2, "):
         player.act(frames.repeat(2, axis=1))
+    with pytest.raises(ValueError):
+        player.act(frames[:, :, 1:])
     with pytest.raises(ValueError, match="2 runs have seed=None, game=None; there are Breakout"):
         run.player()
+
+
+def test_a_player_refuses_frames_that_only_a_crop_would_fit():
+    """SAC crops 84 of 100 pixels, and would crop them of any larger frame."""
+    agent = make_agent(presets.control_presets()["rcrl_sac"], control_spec((100, 100, 3), 6))
+    player = Player(SimpleNamespace(agent=agent), None)
+    with pytest.raises(ValueError, match=r"frames: this agent's are not of shape \[90, 90, 3\]"):
+        player.act(np.zeros((1, 3, 90, 90, 3), np.uint8))
 
 
 def test_exported_parameters_are_a_standard_checkpoint(run, tmp_path):

@@ -145,7 +145,8 @@ def main(argv: list[str]) -> None:
         if _DRY_RUN.value:
             _print_states(spec, directory, planned)
             return
-        with files.locked(directory, "sweep"), _launcher(accelerated) as start:
+        # The launcher first: where Ray refuses, nothing is written.
+        with _launcher(accelerated) as start, files.locked(directory, "sweep"):
             files.make_writable(spec.results)
             work.tidy(spec, directory)
             planned = work.plan(spec, directory, max_runs)  # nobody else changes them now

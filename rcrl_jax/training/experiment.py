@@ -87,10 +87,20 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
     return _report(plan, say)
 
 
-def _report_finished(plan: Plan, say: Say) -> list[float]:
-    """Reports a run that is finished already, if it is this one."""
+def check_workdir(plan: Plan) -> None:
+    """Checks that the work directory is empty or holds the runs of this plan; writes nothing.
+
+    Raises:
+      WorkdirMismatch: it belongs to other runs.
+      Damaged, OSError: a manifest cannot be read.
+    """
     rows = range(len(plan.runs))
     manifest.check(plan.paths, [{"run": _describe_run(plan, row)} for row in rows])
+
+
+def _report_finished(plan: Plan, say: Say) -> list[float]:
+    """Reports a run that is finished already, if it is this one."""
+    check_workdir(plan)
     say("this run is finished already: nothing to do")
     with _tracked(plan, say) as publish:
         publish(math.inf)

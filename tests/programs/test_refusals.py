@@ -361,6 +361,20 @@ def test_every_preset_of_a_representation_experiment_is_checked_before_the_first
     assert_mistake(refused, ["rcrl does not fit"], tmp_path)
 
 
+@pytest.mark.parametrize("flags", [(ATARI, "--dry_run"), (REPRESENTATION,)])
+def test_the_work_directory_is_looked_at_before_anything_starts(flags, tmp_path):
+    """Here the last of two presets, or the only one, would go to the directory of another run."""
+    program, *more = flags
+    workdir = tmp_path / "runs" / ("x" if program == ATARI else "x/rcrl")
+    other = workdir / "rcrl" / "Pong" / "seed_7" / "manifest.json"
+    other.parent.mkdir(parents=True)
+    other.write_text("{}")
+    refused = programs.call(program, "--workdir=runs/x", *more, directory=tmp_path)
+    assert_refused(refused)
+    assert "belongs to rcrl/Pong/seed_7 as well" in refused.stderr
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [other]
+
+
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
 NASTY = st.one_of(
     st.sampled_from(

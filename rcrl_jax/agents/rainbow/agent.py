@@ -237,8 +237,11 @@ def loss(
     fixed = jax.lax.stop_gradient(params.agent)
     selector_psi_t = network.apply(fixed, t.next_observation, method="encode")
     selector_logits_t = logits_of(parts, run, fixed, selector_psi_t, online_key)
-    target_psi_t = network.apply(state.target_params, t.next_observation, method="encode")
-    target_logits_t = logits_of(parts, run, state.target_params, target_psi_t, target_key)
+    if parts.config.target_period == 1 and target_key is None:  # parameters and noise are equal
+        target_logits_t = selector_logits_t
+    else:
+        target_psi_t = network.apply(state.target_params, t.next_observation, method="encode")
+        target_logits_t = logits_of(parts, run, state.target_params, target_psi_t, target_key)
     cross_entropy = double_q_cross_entropy(
         logits_tm1,
         t.action,
