@@ -157,8 +157,10 @@ START = {
 def main() -> None:
     """Starts what the command line names, and serves."""
     name = sys.argv[1]
-    host_memory.keep_freed_memory(large_blocks=name in ("curl_sac", "rcrl_sac", "sac_aug"))
-    process.serve(jax.__version__, *START[name]())
+    start = START[name]
+    config = presets.all_presets()[start.args[0]]
+    host_memory.keep_freed_memory(large_blocks=config.needs_large_blocks)  # as in training
+    process.serve(jax.__version__, *start())
 
 
 if __name__ == "__main__":
