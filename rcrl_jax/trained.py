@@ -248,7 +248,8 @@ class Player:
             )
         layout = self._fleet.agent.observations.stored
         if layout.pack(frames[:1]).shape[2:] != layout.stored_shape:
-            raise ValueError(f"frames: this agent's are not of shape {list(frames.shape[2:])}")
+            expected, got = list(layout.stored_shape), list(frames.shape[2:])
+            raise ValueError(f"frames: this agent's are of shape {expected}, not {got}")
 
 
 def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Columns:

@@ -128,7 +128,7 @@ def test_a_player_refuses_frames_that_only_a_crop_would_fit():
     """SAC crops 84 of 100 pixels, and would crop them of any larger frame."""
     agent = make_agent(presets.control_presets()["rcrl_sac"], control_spec((100, 100, 3), 6))
     player = Player(SimpleNamespace(agent=agent), None)
-    with pytest.raises(ValueError, match=r"frames: this agent's are not of shape \[90, 90, 3\]"):
+    with pytest.raises(ValueError, match=r"are of shape \[100, 100, 3\], not \[90, 90, 3\]"):
         player.act(np.zeros((1, 3, 90, 90, 3), np.uint8))
 
 

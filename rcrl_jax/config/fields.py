@@ -71,10 +71,12 @@ def group(default: Any, used_if: UsedIf) -> Any:
     return dataclasses.field(default=default, metadata={"used_if": used_if})
 
 
-def with_default(config: type, name: str, default: Any, **changed: UsedIf) -> Any:
-    """The field `name` of another configuration, with another default; the source stays."""
-    metadata = config.__dataclass_fields__[name].metadata
-    return dataclasses.field(default=default, metadata={**metadata, **changed})
+def with_default(config: type, name: str, default: Any, used_if: UsedIf | None = None) -> Any:
+    """The field `name` of another configuration with another default, and maybe a condition."""
+    metadata = dict(config.__dataclass_fields__[name].metadata)
+    if used_if is not None:
+        metadata["used_if"] = used_if
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def precision(stored: str = "") -> Any:

@@ -53,7 +53,9 @@ _NULLS = flags.DEFINE_bool(
     "untrained agent), draw these levels beside the mean over seeds, and report the gain",
 )  # fmt: skip
 _DRY_RUN = flags.DEFINE_bool(
-    "dry_run", False, "check flags, memory and disk, and train nothing; needs no renderer"
+    "dry_run",
+    False,
+    "check flags, work directory, memory and disk, train nothing; needs no renderer",
 )
 _BATCHING = flags.DEFINE_enum(
     "batching", "auto", choices.BATCHINGS,

@@ -5,8 +5,6 @@ one byte per step on Atari, a short vector on DMControl. A checksum of the frame
 actions shows whether the rebuilt frames are the same.
 """
 
-import math
-
 import numpy as np
 
 from rcrl_jax import counter_random, types
@@ -23,7 +21,7 @@ class History:
           total_steps: steps of a run.
           action_shape: of one action; `()` for discrete actions, which must be below 256.
         """
-        dtype = _dtype(action_shape)
+        dtype = np.float32 if action_shape else np.uint8
         self._actions = np.zeros((num_runs, total_steps, *action_shape), dtype)
         self._checksum = np.zeros(num_runs, np.uint64)
         self._step = 0
@@ -47,15 +45,6 @@ class History:
     def state(self) -> types.HistoryState:
         """A copy for a checkpoint."""
         return types.HistoryState(self._actions.copy(), self._checksum.copy())
-
-
-def bytes_of_action(action_shape: tuple[int, ...]) -> int:
-    """Bytes of one action in the log."""
-    return math.prod(action_shape) * np.dtype(_dtype(action_shape)).itemsize
-
-
-def _dtype(action_shape: tuple[int, ...]) -> type[np.generic]:
-    return np.float32 if action_shape else np.uint8
 
 
 def _chain(checksum: np.ndarray, frames: np.ndarray) -> np.ndarray:

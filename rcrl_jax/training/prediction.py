@@ -23,9 +23,10 @@ from rcrl_jax.replay import frames
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.return_contrast import instruments
 from rcrl_jax.runs import checkpoints
-from rcrl_jax.training import build, evaluation, history
+from rcrl_jax.training import build, evaluation
 from rcrl_jax.training.environments import environment_of
 from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.history import History
 from rcrl_jax.training.plan import Plan
 from rcrl_jax.training.session import Session
 
@@ -72,8 +73,7 @@ def predict_memory(
     )
     host += runs * (1 + evaluation.GAMES_AT_ONCE) * spec.host_bytes
     host += runs * evaluation.GAMES_AT_ONCE * instruments.MOST_BYTES
-    # The history, and its copy to save.
-    host += 2 * runs * total_steps * history.bytes_of_action(agent.action.shape)
+    host += 2 * runs * total_steps * _logged_bytes(agent)  # the history, and its copy to save
     limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
     if limit is not None:
         host += 2 * states * fleet.num_devices  # our copy of the learner for saving, and JAX's copy
@@ -189,7 +189,7 @@ def predict_disk(fleet: Fleet, total_steps: int, *, logs_steps: bool = False) ->
       logs_steps: whether the environments do not repeat, so that their frames are kept.
     """
     agent = fleet.agent
-    progress = total_steps * history.bytes_of_action(agent.action.shape)
+    progress = total_steps * _logged_bytes(agent)
     progress += agent.replay.capacity * _PRIORITY_BYTES
     learner = _bytes(jax.eval_shape(fleet.init))
     run_bytes = 3 * progress + _RECORD_BYTES_A_RUN
@@ -197,6 +197,11 @@ def predict_disk(fleet: Fleet, total_steps: int, *, logs_steps: bool = False) ->
         layout = agent.observations.stored
         run_bytes += int(total_steps * math.prod(layout.stored_shape) * _COMPRESSED)
     return 3 * learner + fleet.num_runs * run_bytes
+
+
+def _logged_bytes(agent: Agent) -> int:
+    """Bytes of one action in the log of actions."""
+    return History(1, 1, agent.action.shape).state.actions.nbytes
 
 
 def _on_disk(plan: Plan) -> int:
