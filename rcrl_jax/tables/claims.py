@@ -239,7 +239,7 @@ def judge(claim: Claim, frame: pd.DataFrame) -> Verdict:
 
     Args:
         claim: one of `CLAIMS`, maybe with another budget.
-        frame: any runs; those of other arms, budgets or conditions are left out.
+        frame: any runs; those of other arms, games, budgets or conditions are left out.
     """
     own = frame[(frame.family == claim.family) & (frame.env_steps == claim.env_steps)]
     own = own.assign(
@@ -248,7 +248,7 @@ def judge(claim: Claim, frame: pd.DataFrame) -> Verdict:
         arm=own.settings.map(arms.preset_of),
         changed=own.settings.map(arms.changes_of),
     )
-    own = own[own.arm.isin([claim.first, claim.second])]
+    own = own[own.arm.isin([claim.first, claim.second]) & own.game.isin(games(claim))]
     is_complete = registered.CLAIM.is_finished(frame)
     notes = []
     if own.listed.any() and (claim.is_preregistered or not is_complete):

@@ -63,6 +63,20 @@ def test_the_state_follows_the_effect(first, second, state):
     assert claims.judge(claim_of("rcrl > curl"), frame_of(rows)) == verdict
 
 
+def test_games_outside_a_claim_choose_no_runs():
+    claim = claims.BUDGET_CLAIMS[0]
+
+    def rows(**which):
+        return finished("rcrl", 0.5, **which) + finished("erainbow_sa", 0.2, **which)
+
+    own = frame_of(rows(games=claims.games(claim), seeds=range(5)), claim.env_steps)
+    verdict = claims.judge(claim, own)
+    assert verdict.state == SUPPORTED
+    others = [game for game in reference.games() if game not in claims.games(claim)]
+    newer = frame_of(rows(games=others, seeds=range(5)), claim.env_steps).assign(pool=1)
+    assert claims.judge(claim, pd.concat([own, newer], ignore_index=True)) == verdict
+
+
 def test_before_its_last_pair_a_claim_is_undecided_and_has_no_p_value():
     games = reference.games()
     rows = finished("rcrl", 0.9, games=games, seeds=range(5))
