@@ -45,6 +45,7 @@ GRID = 10
 """Side of a frame of bits [cells]; smaller grids are at the top left, padded with zeros."""
 _LARGEST_GRID = 15  # cells a side; larger observations are images
 _MOST_ACTIONS = 255  # a checkpoint holds an action in a byte
+_LARGEST_REWARD = float(np.finfo(np.float32).max)
 _TRIED_STEPS = 100  # steps of two copies that are compared before training
 _WAY_OF_WRITING = "expected gymnasium:CartPole-v1, or mymodule:make for a function of a module"
 
@@ -237,7 +238,7 @@ class _Games(SteppedInSend):
                 rewards.append(float(reward))
             frames.append(self._read(game, observation))
             ends.append((bool(terminated), bool(truncated)))
-            if not math.isfinite(rewards[-1]):
+            if not abs(rewards[-1]) <= _LARGEST_REWARD:  # or it is not a number
                 raise SimulatorFailed(f"{self._name} gave the reward {rewards[-1]}")
         terminated, truncated = np.array(ends).T
         self._last = TimeStep(

@@ -1,5 +1,7 @@
 """Games of one's own as a vector of environments."""
 
+import re
+
 import gymnasium
 import numpy as np
 import pytest
@@ -205,6 +207,21 @@ def test_an_environment_without_a_render_mode_is_played_and_not_filmed():
         assert "render_mode" in gymnasium_games.why_not_drawn("gymnasium.Plain-v0")
     finally:
         del gymnasium.registry["Plain-v0"]
+
+
+@pytest.mark.parametrize("reward", [1e39, -np.inf, np.nan])
+def test_rewards_that_are_no_numbers_or_beyond_float32_are_refused(monkeypatch, reward):
+    step = own_games.Corridor.step
+
+    def rewarded(self, action):
+        observation, _, *end = step(self, action)
+        return observation, reward, *end
+
+    monkeypatch.setattr(own_games.Corridor, "step", rewarded)
+    played = make(f"{OWN}.make")
+    played.reset()
+    with pytest.raises(SimulatorFailed, match=re.escape(f"gave the reward {reward}")):
+        played.step(np.ones(2, np.int32))
 
 
 @pytest.mark.parametrize(
