@@ -227,7 +227,7 @@ def main(argv: list[str]) -> None:
         plans = [make_plan(preset, settings, number) for number in runs]
         memories = [predict_memory(plan) for plan in plans]
         for plan, memory in zip(plans, memories, strict=True):
-            prediction.check(memory, len(plan.runs))
+            prediction.check(memory, len(plan.runs), settings)
         path = device_file.prepare(_OUTPUT.value)
         measured = files.read_json(path, dict) if path.exists() else {}
         machine = measure_machine(_REPEATS.value)

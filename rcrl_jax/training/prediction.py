@@ -15,6 +15,8 @@ import psutil
 
 from rcrl_jax import files, types, words
 from rcrl_jax.agents.agent import Agent, Schedule
+from rcrl_jax.config import fields
+from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import pools
 from rcrl_jax.envs.frame_log import FRAME_LOG
 from rcrl_jax.envs.protocol import EnvironmentSpec
@@ -35,6 +37,7 @@ _BYTES_A_RUN = 16 * 2**20  # emulator, history, records
 _PRIORITY_BYTES = 8  # of a slot, in a checkpoint
 _COMPRESSED = 0.3  # size of a logged frame / size of a raw frame; 0.03 to 0.28 on the six tasks
 _RECORD_BYTES_A_RUN = 32 * 2**20  # on disk: metrics twice, evaluations, curve, video
+_SAVING_MEMORY = ("replay.capacity", "batch_size", "model_batch_size")  # fields of some presets
 _LONG_S = 1.0  # an update that takes longer is timed once
 
 
@@ -153,7 +156,8 @@ def check_resources(plan: Plan, spec: EnvironmentSpec) -> None:
     repeats = environment_of(plan.config, game).repeats(game)
     needed = predict_disk(fleet, plan.total_steps, logs_steps=not repeats)
     files.check_space(plan.workdir, needed - _on_disk(plan))
-    check(predict_memory(fleet, spec, plan.frame_store, plan.total_steps), fleet.num_runs)
+    needs = predict_memory(fleet, spec, plan.frame_store, plan.total_steps)
+    check(needs, fleet.num_runs, plan.config)
 
 
 def forecast(session: Session) -> str:
@@ -214,8 +218,13 @@ def _on_disk(plan: Plan) -> int:
     return sum(map(files.bytes_in, places))
 
 
-def check(memory: MemoryNeeds, num_runs: int) -> None:
+def check(memory: MemoryNeeds, num_runs: int, config: Config) -> None:
     """Checks that a fleet fits in memory.
+
+    Args:
+      memory: what `predict_memory` returned.
+      num_runs: number of runs in the fleet.
+      config: the error names fields of this configuration that save memory.
 
     Raises:
       DoesNotFit: one line with the numbers and the largest number of runs that fits.
@@ -226,10 +235,12 @@ def check(memory: MemoryNeeds, num_runs: int) -> None:
     for name, needed, limit in needs:
         if needed > limit:
             fit = num_runs * limit // needed
+            known = fields.values(config)
+            saving = [f"--config.{name}" for name in _SAVING_MEMORY if name in known]
             raise DoesNotFit(
                 f"{words.count('run', num_runs)}: {needed / 2**30:.1f} GiB of {name} memory "
                 f"needed and {limit / 2**30:.1f} GiB free, enough for {words.count('run', fit)} "
-                "(or lower --config.replay.capacity or --config.batch_size)"
+                f"(or lower {' or '.join(saving)})"
             )
 
 

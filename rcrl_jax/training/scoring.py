@@ -90,10 +90,10 @@ def score(request: Request, say: Say = words.say) -> list[RunPaths]:
     """
     found = workdir.read(request.workdir)
     rows = _select(found, request)
-    if request.film:
-        video.check(found.config, found.runs[0].game)
     backend = request.backend or found.backend
     plan = _plan_of(found, backend)
+    if request.film:
+        video.check(found.config, found.runs[0].game)
     num_episodes = request.episodes or plan.eval_episodes
     environment, fleet = build.make_fleet(plan, rows)
     environment.close()

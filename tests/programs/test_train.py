@@ -8,6 +8,7 @@ import signal
 import numpy as np
 import pytest
 
+from rcrl_jax.envs import gymnasium_games
 from tests.programs import programs
 
 PROGRAM = "experiments.train"
@@ -44,6 +45,10 @@ def folder(tmp_path):
     return tmp_path, name
 
 
+def gone(name):
+    raise ValueError("the game is gone")
+
+
 @pytest.mark.parametrize(
     ("environment", "preset", "other_preset", "flags", "wanted"),
     [
@@ -53,7 +58,7 @@ def folder(tmp_path):
     ],
 )
 def test_a_run_is_the_same_interrupted_and_is_scored_filmed_compared_and_reported(
-    folder, environment, preset, other_preset, flags, wanted
+    folder, monkeypatch, environment, preset, other_preset, flags, wanted
 ):
     place, module = folder
     wanted = {**wanted, "frame_stack": 1}
@@ -94,6 +99,12 @@ def test_a_run_is_the_same_interrupted_and_is_scored_filmed_compared_and_reporte
     )
     returns = json.loads((directory_of(one, preset, game) / "scores.json").read_text())["returns"]
     assert again["returns"] == returns and again["human_normalised_mean"] is None
+    with monkeypatch.context() as patched:
+        patched.setattr(gymnasium_games, "probe", gone)
+        refused = programs.call(
+            "experiments.evaluate", f"--workdir={one}", "--video", directory=place
+        )
+    assert (refused.returncode, refused.stderr) == (2, "error: the game is gone\n")
 
     second = [*arguments(place / "second", environment, *flags), f"--preset={other_preset}"]
     second = [flag for flag in second if "return_contrast" not in flag]

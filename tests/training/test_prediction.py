@@ -41,11 +41,17 @@ def test_a_fleet_that_does_not_fit_is_refused_with_the_numbers():
     memory = prediction.MemoryNeeds(10 * 2**30, 0, host_limit=4 * 2**30, device_limit=None)
     says = r"10\.0 GiB of host.* 4\.0 GiB free, enough for 8 runs"
     with pytest.raises(prediction.DoesNotFit, match=says):
-        prediction.check(memory, num_runs=20)
+        prediction.check(memory, 20, all_presets()["rcrl"])
     device = prediction.MemoryNeeds(2**30, 9 * 2**30, 4 * 2**30, 3 * 2**30)
     with pytest.raises(prediction.DoesNotFit, match=r"9\.0 GiB of device"):
-        prediction.check(device, num_runs=3)
-    prediction.check(prediction.MemoryNeeds(2**30, 2**30, 2**30, 2**30), num_runs=1)
+        prediction.check(device, 3, all_presets()["rcrl"])
+    fits = prediction.MemoryNeeds(2**30, 2**30, 2**30, 2**30)
+    for config in all_presets().values():
+        prediction.check(fits, 1, config)
+        with pytest.raises(prediction.DoesNotFit) as raised:
+            prediction.check(memory, 20, config)
+        named = re.findall(r"--config\.([\w.]+)", str(raised.value))
+        assert named and {*named} <= {*fields.values(config)}
 
 
 def test_limits_of_control_groups_count(tmp_path, monkeypatch):
