@@ -40,7 +40,7 @@ def read_run(directory: pathlib.Path) -> dict[str, Any]:
             game, seed   game or task, and the run's seed
             agent_steps  actions that the run is planned for
             score        mean return of the final evaluation; None if unfinished. A diverged run, of
-                         Atari alone, has the published score of random play
+                         Atari or MinAtar alone, has the score of random play
             returns      of each episode of the final evaluation; None if unfinished or diverged
             evaluations  by agent step, each `agent_steps`, `env_steps`, `score`, `returns` and
                          other numbers by name; NaN where nothing was measurable
