@@ -27,7 +27,7 @@ from rcrl_jax import compilation, words
 from rcrl_jax.config import base, choices, fields, presets
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import gymnasium_games, protocol
-from rcrl_jax.runs import tracking
+from rcrl_jax.runs import paths, tracking
 from rcrl_jax.runs.paths import RunId
 from rcrl_jax.trained import Columns, Run
 from rcrl_jax.training import (
@@ -112,17 +112,17 @@ def train(
     if preset not in (known := benchmark.presets_of(games[0])):
         raise ValueError(f"unknown preset {preset!r}: {protocol.nearest(preset, known)}")
     changes = {**(settings or {}), **fields_of_config}
-    names = fields.values(known[preset])
-    if unknown := changes.keys() - names.keys():
+    kinds = {field.name: field.type for field in fields.named_fields(known[preset])}
+    if unknown := changes.keys() - kinds.keys():
         name = min(unknown)
-        raise ValueError(f"{preset} has no field {name!r}: {protocol.nearest(name, [*names])}")
+        raise ValueError(f"{preset} has no field {name!r}: {protocol.nearest(name, [*kinds])}")
+    changes = {name: fields.value_of(name, value, kinds[name]) for name, value in changes.items()}
     config = benchmark.configure_fleet(preset, games, changes, "game")
     seeds = _checked_seeds(seeds)
-    for name, value in (("steps", steps), ("eval_episodes", eval_episodes)):
-        if value is not None and not isinstance(value, int | np.integer):
-            raise ValueError(f"{name}: expected a whole number, got {value!r}")
-        if value is not None and (wanted := fields.at_least(1)(value)):
-            raise ValueError(f"{name}: must be {wanted}, got {value}")
+    if steps is not None:
+        steps = fields.value_of("steps", steps, int, fields.at_least(1))
+    if eval_episodes is not None:
+        eval_episodes = fields.value_of("eval_episodes", eval_episodes, int, fields.at_least(1))
     if _prepare_memory(config.needs_large_blocks):
         say(
             "JAX was used before: settings of the host's memory come too late, which can cost "
@@ -130,7 +130,7 @@ def train(
         )
     if steps is None:
         steps = benchmark.steps(config) // benchmark.action_repeat(games[0], config)
-    name = f"{preset}-{'+'.join(games)}-{','.join(map(str, seeds))}"
+    usual = paths.default_workdir(preset, games, seeds, benchmark.games)
     plan = make_plan(
         preset,
         config,
@@ -139,7 +139,7 @@ def train(
         steps,
         eval_episodes or benchmark.eval_episodes,
         backend or benchmark.backends[0],
-        pathlib.Path(workdir or f"runs/{name}"),
+        pathlib.Path(workdir or usual),
         film=film,
         batching=batching,
         devices=devices,
@@ -197,11 +197,17 @@ def score_matrices(
     Columns are the games that all arms have, in the paper's order. Rows are the seeds that have all
     these games. Only runs under equal conditions, such as their steps, share a matrix: the most
     runs count, and one line names each set of others.
+
+    Raises:
+      ValueError: a path is no directory, or the runs are of several benchmarks.
+      ImportError: the extra is not installed.
     """
     found = _finished(directories, steps)
     from rcrl_jax.tables import pools, runs
 
     pool = pools.largest(found)
+    if len(families := pool.runs.family.unique()) > 1:
+        raise ValueError(f"runs of {' and '.join(families)}: name one benchmark's folders")
     for line in pool.left_out:
         words.say(f"warning: {line}")
     matrices = runs.matrices(pool.runs)
@@ -356,9 +362,9 @@ def _benchmark_of(preset: str, games: Sequence[str]) -> Environment:
     if not found:
         known = itertools.chain(*(one.presets_of(one.games[0]) for one in ENVIRONMENTS.values()))
         raise ValueError(f"unknown preset {preset!r}: {protocol.nearest(preset, [*known])}")
-    (benchmark,) = found
     if not games:
         raise ValueError("game: expected a game, or several")
+    benchmark = next((one for one in found if games[0] in one.games), found[0])
     if len(set(games)) < len(games):
         raise ValueError(f"game: one is there twice in {', '.join(games)}")
     for name in games:
@@ -380,13 +386,14 @@ def _checked_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
     Raises:
       ValueError: there are none, they are no seeds, or one is there twice.
     """
-    found = tuple(seeds)
+    found = tuple(seeds) if isinstance(seeds, Iterable) else ()
     valid = all(isinstance(seed, int | np.integer) for seed in found)
     if not (found and valid and all(0 <= seed <= fields.LARGEST_INT for seed in found)) or (
         len(set(found)) < len(found)
     ):
+        got = [*found] or seeds
         raise ValueError(
-            f"seeds: expected different seeds from 0 to {fields.LARGEST_INT}, got {list(found)}"
+            f"seeds: expected different seeds from 0 to {fields.LARGEST_INT}, got {got}"
         )
     return tuple(map(int, found))
 

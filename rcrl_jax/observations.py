@@ -35,6 +35,7 @@ class FrameLayout:
       unstack: `[..., *stack_shape(C)] -> [..., C, 84, 84]`, the inverse of `stack`; None for
         layouts of observations that no update shifts.
       dtype: of frames, stored or not.
+      frame_shape: of a whole frame, if `pack` would take frames of other shapes, too.
     """
 
     pack: Callable[[Array], Array]
@@ -42,6 +43,7 @@ class FrameLayout:
     stack_axis: int
     unstack: Callable[[jax.Array], jax.Array] | None = None
     dtype: type[np.generic] = np.uint8
+    frame_shape: tuple[int, ...] | None = None
 
     def stack_shape(self, frame_stack: int) -> tuple[int, ...]:
         """Shape of an observation of `frame_stack` frames."""
@@ -168,7 +170,7 @@ def as_bits(frame_shape: tuple[int, ...]) -> FrameLayout:
         packbits = np.packbits if isinstance(frames, np.ndarray) else jnp.packbits
         return packbits(flat, axis=-1)
 
-    return FrameLayout(pack, (-(-pixels // 8),), stack_axis=-2)
+    return FrameLayout(pack, (-(-pixels // 8),), stack_axis=-2, frame_shape=frame_shape)
 
 
 def unpack_bits(packed: jax.Array, frame_shape: tuple[int, ...]) -> jax.Array:

@@ -247,8 +247,11 @@ class Player:
                 f"frames: expected [N, {self.frame_stack}, *frame], got {list(frames.shape)}"
             )
         layout = self._fleet.agent.observations.stored
-        if layout.pack(frames[:1]).shape[2:] != layout.stored_shape:
-            expected, got = list(layout.stored_shape), list(frames.shape[2:])
+        shape, wanted = frames.shape[2:], layout.frame_shape
+        if wanted is None:
+            shape, wanted = layout.pack(frames[:1]).shape[2:], layout.stored_shape
+        if shape != wanted:
+            expected, got = list(wanted), list(frames.shape[2:])
             raise ValueError(f"frames: this agent's are of shape {expected}, not {got}")
 
 

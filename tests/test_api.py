@@ -20,7 +20,7 @@ from rcrl_jax import api
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import presets
 from rcrl_jax.envs.protocol import control_spec
-from rcrl_jax.runs import manifest, workdir
+from rcrl_jax.runs import manifest, paths, workdir
 from rcrl_jax.trained import Player
 from rcrl_jax.training import host_memory, scoring
 from rcrl_jax.training.environments import ENVIRONMENTS, environment_of
@@ -87,6 +87,23 @@ def test_scores_of_runs_under_other_conditions_share_no_matrix(tmp_path, capsys)
     synthetic.write_run(tmp_path / "other", "curl", "Alien")
     assert rcrl_jax.score_matrices(tmp_path, steps=1000)["rcrl"].shape == (1, 0)
     assert "no game is common to curl, rcrl" in capsys.readouterr().out
+    synthetic.write_run(tmp_path / "own", game="mygame.make")
+    with pytest.raises(ValueError, match="runs of atari and own: name one benchmark's folders"):
+        rcrl_jax.score_matrices(tmp_path, steps=1000)
+
+
+def test_the_usual_work_directory_is_that_of_the_command(monkeypatch):
+    class Planned(Exception):
+        pass
+
+    def stop(plan, *_, **__):
+        raise Planned(plan.workdir)
+
+    monkeypatch.setattr(api, "carry_out", stop)
+    with pytest.raises(Planned, match="^runs/minatar_rcrl-Breakout-0to100$"):
+        rcrl_jax.train("minatar_rcrl", "Breakout", seeds=range(100))
+    games = ["Pong", "Alien"]
+    assert paths.default_workdir("rcrl", games, (3, 1), games).name == "rcrl-all-3,1"
 
 
 def test_a_benchmark_that_is_added_has_its_games(monkeypatch):
@@ -94,6 +111,8 @@ def test_a_benchmark_that_is_added_has_its_games(monkeypatch):
     added = atari._replace(games=("Foo",))
     monkeypatch.setitem(ENVIRONMENTS, "mine", added)
     assert environment_of(rcrl, "Foo") is added and environment_of(rcrl, "Pong") is atari
+    assert api._benchmark_of("rcrl", ["Foo"]) is added
+    assert api._benchmark_of("rcrl", ["Pong"]) is atari
 
 
 def test_what_cannot_be_played_is_refused(run):
@@ -118,8 +137,9 @@ def test_a_player_acts_and_embeds(run):
     assert np.any(same != player.embed(frames, np.ones(3, int)))
     with pytest.raises(ValueError, match=r"frames: expected \[N, 1, \*frame\], got \[3, 2, "):
         player.act(frames.repeat(2, axis=1))
-    with pytest.raises(ValueError):
-        player.act(frames[:, :, 1:])
+    for other in (frames[:, :, 1:], frames.transpose(0, 1, 4, 2, 3), frames.reshape(3, 1, 400)):
+        with pytest.raises(ValueError, match=r"of shape \[10, 10, 4\], not \["):
+            player.act(other)
     with pytest.raises(ValueError, match="2 runs have seed=None, game=None; there are Breakout"):
         run.player()
 
@@ -163,7 +183,12 @@ def test_the_same_call_says_that_the_run_is_finished_and_another_is_refused(run,
         ({"seeds": []}, "seeds: expected different seeds"),
         ({"seeds": [1, 1]}, "seeds: expected different seeds"),
         ({"steps": 0}, "steps: must be at least 1"),
-        ({"steps": 2e4}, "steps: expected a whole number, got 20000.0"),
+        ({"steps": 2.5}, "steps: expected a whole number, got 2.5"),
+        ({"steps": 15}, "^steps: 15 agent steps end before the first update"),
+        ({"seeds": 4}, "seeds: expected different seeds from 0 to 2147483647, got 4"),
+        ({"batch_size": 1.5}, "batch_size: expected a whole number, got 1.5"),
+        ({"learning_rate": "1e-3"}, "learning_rate: expected a number, got '1e-3'"),
+        ({"clip_rewards": "false"}, "clip_rewards: expected true or false, got 'false'"),
         ({"batching": "vamp"}, "batching: expected auto or map or vmap, got 'vamp'"),
         ({"frame_store": "gpu"}, "frame_store: expected auto or host or device, got 'gpu'"),
         ({"arm": "curl"}, "arm 'curl': an arm's name must not be a preset's"),

@@ -124,7 +124,7 @@ def make_plan(preset: str, settings: SimpleConfig) -> "Plan":
             raise ValueError(f"--{name}: {CATCH} plays {_GAME} alone; choose another --preset")
     if preset != CATCH:
         games = launch.read_games(PROGRAM)
-        place = launch.workdir(f"{preset}-{games[0]}")
+        place = launch.workdir(preset, games, seeds)
         return launch.make_plan(PROGRAM, preset, settings, games, seeds, place)
     height, width = settings.frame_height, settings.frame_width
     if height != width or height % catch.GRID:
@@ -134,7 +134,13 @@ def make_plan(preset: str, settings: SimpleConfig) -> "Plan":
         )
     make_environment = functools.partial(_make_catch, height // catch.GRID)
     return launch.make_plan(
-        PROGRAM, preset, settings, (_GAME,), seeds, launch.workdir(preset), make_environment
+        PROGRAM,
+        preset,
+        settings,
+        (_GAME,),
+        seeds,
+        launch.workdir(preset, (), seeds),
+        make_environment,
     )
 
 

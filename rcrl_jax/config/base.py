@@ -282,13 +282,13 @@ def check_run(
     # Agents that learn before they act also update after the last step.
     if agent_steps < first_update + (not config.before_action):
         raise ValueError(
-            f"--steps: {agent_steps} agent steps end before the first update, which comes after "
-            f"{first_update}; raise --steps or lower --config.{config.learns_from}"
+            f"steps: {agent_steps} agent steps end before the first update, which comes after "
+            f"{first_update}; raise steps or lower {config.learns_from}"
         )
     if config.most_steps is not None and agent_steps > config.most_steps:
         raise ValueError(
-            f"--steps: {agent_steps} agent steps are more than the {config.most_steps} of all "
-            "rounds; lower --steps or raise --config.rounds"
+            f"steps: {agent_steps} agent steps are more than the {config.most_steps} of all "
+            "rounds; lower steps or raise rounds"
         )
 
 

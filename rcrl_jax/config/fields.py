@@ -1,8 +1,11 @@
 """Fields of a configuration: their meaning, source and range, and the functions that use them."""
 
 import dataclasses
+import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
 
 Config = TypeVar("Config")
 
@@ -192,6 +195,29 @@ def named_fields(config: Any) -> Iterator[NamedField]:
 def values(config: Any) -> dict[str, Any]:
     """The value of every field of `config` by its dotted name."""
     return {field.name: field.value for field in named_fields(config)}
+
+
+def value_of(name: str, value: Any, kind: Any, check: Check | None = None) -> Any:
+    """A value from a call or from TOML as the type `kind` of a field: 1e5 is 100000.
+
+    Raises:
+      ValueError: the value is of another type or fails the check; the message begins with `name`.
+    """
+    kind = typing.get_origin(kind) or kind
+    if isinstance(value, np.generic):
+        value = value.item()
+    if kind is float and type(value) is int:
+        value = float(value)
+    elif kind is int and type(value) is float and value.is_integer():
+        value = int(value)
+    elif isinstance(value, list):
+        value = tuple(value)
+    if type(value) is not kind:
+        names = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+        raise ValueError(f"{name}: expected {names.get(kind, 'a list')}, got {value!r}")
+    if check and (wanted := check(value)):
+        raise ValueError(f"{name}: must be {wanted}, got {value}")
+    return value
 
 
 def without_effect(config: Any) -> dict[str, str]:

@@ -4,7 +4,7 @@ import contextlib
 import errno
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import app, flags
@@ -14,6 +14,7 @@ from rcrl_jax.config import choices, fields
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs.protocol import EnvironmentSpec, SimulatorFailed
 from rcrl_jax.programs import command_line
+from rcrl_jax.runs import paths
 from rcrl_jax.training import host_memory
 from rcrl_jax.training.environments import Environment
 
@@ -146,8 +147,7 @@ def _plan_of_flags(program: Program) -> "Plan":
     changes, named = command_line.changed_fields(), f"--{program.benchmark.kind}s"
     settings = program.benchmark.configure_fleet(preset, games, changes, named)
     host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
-    is_whole = len(games) > 1 and len(games) == len(program.benchmark.games)
-    place = workdir(f"{preset}-{_ALL if is_whole else '+'.join(games)}")
+    place = workdir(preset, games, seeds, program.benchmark.games)
     plan = make_plan(program, preset, settings, games, seeds, place)
     check_effects(plan)
     return plan
@@ -242,10 +242,11 @@ def read_seeds() -> tuple[int, ...]:
     return seeds
 
 
-def workdir(what: str) -> pathlib.Path:
-    """The work directory: what --workdir says, or else one named after `what` and the seeds."""
-    name = f"{what}-{_SEEDS.value or _SEED.value}".replace(":", "to")
-    return pathlib.Path(WORKDIR.value or f"runs/{name}")
+def workdir(
+    preset: str, games: Sequence[str], seeds: Sequence[int], every_game: Collection[str] = ()
+) -> pathlib.Path:
+    """The work directory: what --workdir says, or else `paths.default_workdir`."""
+    return pathlib.Path(WORKDIR.value or paths.default_workdir(preset, games, seeds, every_game))
 
 
 def make_plan(

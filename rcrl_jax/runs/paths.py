@@ -1,6 +1,7 @@
 """Where the files of one run lie."""
 
 import pathlib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,6 +13,21 @@ class RunId(NamedTuple):
 
     game: str
     seed: int
+
+
+def default_workdir(
+    preset: str, games: Collection[str], seeds: Sequence[int], every_game: Collection[str]
+) -> pathlib.Path:
+    """The work directory if none is named: `runs/<preset>-<games>-<seeds>`.
+
+    `all` stands for every game of a benchmark, and `0to5` for seeds 0 to 4.
+    """
+    is_whole = len(games) > 1 and len(games) == len(every_game)
+    played = "all" if is_whole else "+".join(games)
+    first, end = seeds[0], seeds[-1] + 1
+    is_range = len(seeds) > 1 and tuple(seeds) == tuple(range(first, end))
+    numbers = f"{first}to{end}" if is_range else ",".join(map(str, seeds))
+    return pathlib.Path("runs", "-".join(filter(None, [preset, played, numbers])))
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def read(workdir: pathlib.Path) -> Trained:
       OSError: a manifest cannot be read.
     """
     if not workdir.is_dir():
-        raise Unusable(f"--workdir: there is no directory {workdir}")
+        raise Unusable(f"there is no directory {workdir}")
     try:
         with files.reading(f"a manifest in {workdir}", passing=(OSError, Unusable)):
             return _read(workdir)

@@ -109,7 +109,7 @@ def choose_frame_store(choice: str, *, pixels: bool) -> str:
       ValueError: states would be stored on the device.
     """
     if choice == "device" and not pixels:
-        raise ValueError("--frame_store=device: only pixels are stored on the device, not states")
+        raise ValueError("frame_store=device: only pixels are stored on the device, not states")
     if choice == "auto":
         return "device" if pixels and jax.default_backend() != "cpu" else "host"
     return choice

@@ -103,7 +103,7 @@ def check(config: Config, game: str) -> None:
     """
     why = environment_of(config, game).why_not_drawn(game) if config.observation == "state" else ""
     if why:
-        raise VideoFailed(f"--video: {why}")
+        raise VideoFailed(f"no film: {why}")
     find_ffmpeg()
 
 

@@ -164,7 +164,7 @@ REFUSED = [
     (MINATAR, ["--games=Breakout,Breakout"], ["named twice"]),
     (MINATAR, ["--config.sticky=1.5"], ["sticky", "in [0, 1]", "1.5"]),
     (MINATAR, ["--config.sticky=nan"], ["sticky", "in [0, 1]", "nan"]),
-    (MINATAR, ["--steps=1000"], ["--steps", "1000", "learn_start"]),
+    (MINATAR, ["--steps=1000"], ["steps: 1000", "learn_start"]),
     (MINATAR, ["--preset=rcrl"], ["is a preset of experiments.atari100k"]),
     (MINATAR, ["--config.auxiliary=curl"], ["curl", "encoder"]),
     (DMC, ["--task=cheeta_run"], ["cheeta_run", "did you mean cheetah_run?"]),
@@ -173,9 +173,13 @@ REFUSED = [
     (DMC, ["--tasks=finger_spin,finger_spin"], ["named twice"]),
     (DMC, ["--preset=rcrl"], ["--preset=rcrl", "experiments.atari100k"]),
     (DMC, ["--preset=rcrll"], ["preset", "rcrl_sac"]),
-    (DMC, ["--preset=state_sac", "--video"], ["--video", "state"]),
+    (DMC, ["--preset=state_sac", "--video"], ["no film", "state"]),
     (DMC, ["--backend=envpool", "--preset=state_sac"], ["envpool", "state", "dm_control"]),
-    (DMC, ["--frame_store=device", "--preset=state_sac"], ["--frame_store", "pixels", "states"]),
+    (
+        DMC,
+        ["--frame_store=device", "--preset=state_sac"],
+        ["frame_store=device", "pixels", "states"],
+    ),
     (DMC, ["--steps=3"], ["--steps", "action repeat, 4"]),
     (DMC, ["--preset=dreamer", "--config.sequence_length=101"], ["sequence_length", "100"]),
     (DMC, ["--preset=planet", "--config.action_repeat=25"], ["sequence_length", "an episode"]),
@@ -226,7 +230,7 @@ REFUSED = [
     (ATARI, ["--config.auxiliary=(,)"], ["expected names with commas"]),
     (ATARI, ["--seeds=0,"], ["--seeds", "'0,'"]),
     # Runs that learn nothing.
-    (ATARI, ["--steps=1000"], ["--steps", "first update", "1600"]),
+    (ATARI, ["--steps=1000"], ["steps: 1000", "first update", "1600"]),
     (DMC, ["--preset=state_sac", "--steps=4000"], ["first update", "1000"]),
     # Programs that read runs before they write.
     (COMPARE, ["--first=a", "--second=b", "--results=.", "--output=o/p"], ["no finished run of a"]),
@@ -282,6 +286,7 @@ def test_what_is_right_is_accepted(tmp_path):
     assert plan.config.learning_rate == 1e-3
     plan = call(ATARI, "--games=Pong,Alien", "--seeds=0:2", "--video", "--steps=1601")
     assert plan.runs == (("Pong", 0), ("Pong", 1), ("Alien", 0), ("Alien", 1)) and plan.film
+    assert plan.workdir.name == "rcrl-Pong+Alien-0to2"
     plan = call(DMC, "--task=finger_spin", "--seed=3", "--preset=state_sac", "--steps=2002")
     assert (plan.runs, plan.total_steps) == ((("finger_spin", 3),), 1001)
     assert call(REPRESENTATION, "--presets=rcrl").preset == "rcrl"

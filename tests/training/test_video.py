@@ -123,11 +123,11 @@ def test_errors_of_ffmpeg_are_quoted_and_the_old_video_stays(tmp_path, monkeypat
 
 def test_states_cannot_be_filmed():
     video.check(presets.DMC_PRESETS["rcrl_sac"], "walker_walk")
-    with pytest.raises(video.VideoFailed, match="--video: there are no frames"):
+    with pytest.raises(video.VideoFailed, match="no film: there are no frames"):
         video.check(presets.DMC_PRESETS["state_sac"], "walker_walk")
     dense = fields.replace(presets.ATARI_PRESETS["rcrl"], {"encoder": "dense"})
     video.check(dense, "gymnasium.CartPole-v1")  # which draws its pictures
-    with pytest.raises(video.VideoFailed, match="--video: .*Symbols cannot be filmed"):
+    with pytest.raises(video.VideoFailed, match="no film: .*Symbols cannot be filmed"):
         video.check(dense, "tests.envs.own_games.Symbols")
 
 

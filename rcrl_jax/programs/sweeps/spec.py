@@ -201,7 +201,7 @@ def make_spec(table: Mapping[str, Any]) -> Spec:
         games = {game: game for game in experiment.environment.games}
     most = {"steps": fields.LARGEST_INT, "eval_episodes": command_line.MOST_EPISODES}
     numbers = {
-        name: _value_of(name, table[name], int, fields.between(1, most[name]))
+        name: fields.value_of(name, table[name], int, fields.between(1, most[name]))
         for name in most
         if name in table
     }
@@ -232,7 +232,7 @@ def make_spec(table: Mapping[str, Any]) -> Spec:
         )
     )
     numbers |= {
-        name: _value_of(name, table[name], int, fields.at_least(1))
+        name: fields.value_of(name, table[name], int, fields.at_least(1))
         for name in limits
         if name in table
     }
@@ -324,29 +324,12 @@ def _options(where: str, key: str, value: Any, kind: Any) -> list[tuple[str, Any
     is_list = (typing.get_origin(kind) or kind) is tuple
     several = isinstance(value, list) and (not is_list or any(isinstance(x, list) for x in value))
     if not several:
-        return [("", _value_of(where, value, kind))]
+        return [("", fields.value_of(where, value, kind))]
     if not value:
         raise ValueError(f"{where}: the list of values is empty")
-    found = [_value_of(where, one, kind) for one in value]
+    found = [fields.value_of(where, one, kind) for one in value]
     texts = ["+".join(map(str, one)) if is_list else str(one) for one in found]
     return [(f"{key}={text}", one) for text, one in zip(texts, found, strict=True)]
-
-
-def _value_of(where: str, value: Any, kind: Any, check: fields.Check | None = None) -> Any:
-    """Converts a TOML value to the type `kind` of a field."""
-    kind = typing.get_origin(kind) or kind
-    if kind is float and type(value) is int:
-        value = float(value)
-    elif kind is int and type(value) is float and value.is_integer():  # 1e5
-        value = int(value)
-    elif isinstance(value, list):
-        value = tuple(value)
-    if type(value) is not kind:
-        names = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
-        raise ValueError(f"{where}: expected {names.get(kind, 'a list')}, got {value!r}")
-    if check and (wanted := check(value)):
-        raise ValueError(f"{where}: must be {wanted}, got {value}")
-    return value
 
 
 _Known = Mapping[str, tuple[Iterable[str], Callable[[str], list[Any]]]]
