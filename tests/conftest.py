@@ -60,7 +60,7 @@ SLOW = {
     "slac": ("test_network",),
     "tables": ("test_claims", "test_commands", "test_page", "test_statistics"),
     "tasks": ("test_new_task",),
-    "tests": ("test_docs", "test_rooms"),
+    "tests": ("test_docs", "test_notebooks", "test_rooms", "test_site"),
     "theory": (
         "test_return_distributions", "test_studies", "test_theory_command", "test_z_learning",
     ),

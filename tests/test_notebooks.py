@@ -20,7 +20,14 @@ def stop():
     os.kill(os.getpid(), signal.SIGINT)  # as the button of a notebook does
 
 threading.Thread(target=stop, daemon=True).start()
-rcrl_jax.train("minatar_rcrl", game="Breakout", steps=10**6, workdir="stopped")
+rcrl_jax.train(
+    "minatar_rcrl",
+    game="Breakout",
+    seeds=range(2),  # like the snippet's, whose programs are compiled
+    steps=10**6,
+    workdir="stopped",
+    settings={"learn_start": 100},
+)
 """
 
 DRAWN = """\

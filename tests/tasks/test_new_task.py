@@ -82,7 +82,8 @@ BASES = {"rainbow": "erainbow_sa", "sac": "sac_aug"}
 def make_plan(family: str, preset: str = ""):
     if family == "rainbow":
         return toy.make_plan("", preset or "rcrl", overrides={"learning_rate": 1e-3})
-    return toy_control.make_plan("", preset or "rcrl_sac")
+    overrides = None if preset else {"auxiliary": ("return_contrast",)}
+    return toy_control.make_plan("", preset or "state_sac", overrides=overrides)
 
 
 @pytest.mark.parametrize("family", ["rainbow", "sac"])

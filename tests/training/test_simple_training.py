@@ -98,4 +98,4 @@ def test_updates_of_each_kind_lower_for_accelerators(kind):
     fleet = Fleet(agent, (0, 1), types.RunSpec(np.int32([3, 3]), {}))
     batch = prediction.empty_batch(agent, 2, "device", kind)
     frames = np.zeros((2, 4, device_frame_size(agent.observations.stored)), np.uint8)
-    toy.assert_lowers_for_accelerators(fleet, batch, frames)
+    toy.assert_lowers_for_accelerators(fleet, batch, frames, kind)

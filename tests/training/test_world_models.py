@@ -153,4 +153,4 @@ def test_updates_lower_for_accelerators_with_frames_on_the_device(preset):
     frames = np.zeros((2, 4, device_frame_size(agent.observations.stored)), np.uint8)
     for kind in range(len(agent.replay.sequences)):
         batch = prediction.empty_batch(agent, 2, "device", kind)
-        toy.assert_lowers_for_accelerators(fleet, batch, frames)
+        toy.assert_lowers_for_accelerators(fleet, batch, frames, kind)

@@ -177,10 +177,10 @@ def assert_same_result(plan: Plan, reference: Plan) -> None:
         assert recorded(plan, r) == recorded(reference, r)
 
 
-def assert_lowers_for_accelerators(fleet, batch, frames=None) -> None:
+def assert_lowers_for_accelerators(fleet, batch, frames=None, kind=0) -> None:
     """The update lowers for TPUs and CUDA; `frames` are those on the device that it reads."""
     *arguments, _ = fleet.update_arguments(jax.eval_shape(fleet.init), batch)
-    export = jax.export.export(fleet.programs.update[0], platforms=("tpu", "cuda"))
+    export = jax.export.export(fleet.programs.update[kind], platforms=("tpu", "cuda"))
     assert set(export(*arguments, frames).platforms) == {"tpu", "cuda"}
 
 
