@@ -1,8 +1,9 @@
 """What agents with continuous actions share: settings, actions, phi(s, a), SAC's losses.
 
-The losses (Haarnoja et al., 2018b) are those of SAC and SLAC; the temperature is learned. The
-critics use rlax's `td_learning`. The rest of rlax does not fit: `dpg_loss` and the policy-gradient
-losses have no entropy of a Gaussian; no loss learns a temperature.
+The losses (Haarnoja et al., 2018b) are those of SAC and, but for the temperature's, of SLAC; the
+temperature is learned. The critics use rlax's `td_learning`. The rest of rlax does not fit:
+`dpg_loss` and the policy-gradient losses have no entropy of a Gaussian; no loss learns a
+temperature.
 """
 
 import chex

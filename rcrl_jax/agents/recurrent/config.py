@@ -70,7 +70,10 @@ class RecurrentModelConfig(WorldModelConfig):
         fields.not_negative,
     )
     first_updates: int = setting(
-        100, "updates of the first series", "DR (PlaNet's code: 101)", fields.at_least(1)
+        100,
+        "updates of the first series",
+        "ours (as danijar/dreamer; DR and PlaNet's code: 101)",
+        fields.at_least(1),
     )
     replay: UniformReplayConfig = UniformReplayConfig(capacity=251_000)
 
