@@ -330,7 +330,7 @@ def per_flop(*pairs: str) -> list[float]:
 def fast_row(preset: str) -> str:
     wide, narrow = (throughput(folder).get((preset, 1)) for folder in ("avx512", "avx2"))
     own, theirs, ratios = peers(preset) or (None, None, ())
-    first = own if wide is None else wide["agent_steps_per_s"]
+    first = own or wide["agent_steps_per_s"]  # in turns with the code beside it, if there is one
     cells = [
         f"{first:.1f}",
         f"{narrow['agent_steps_per_s']:.1f}" if narrow else "–",

@@ -24,7 +24,7 @@ class Pair(NamedTuple):
 
 # `erainbow`, `curl` and `curl_sac` are the same algorithms as the peers in PyTorch. We know no
 # public code of RCRL, which has the same base agent as CURL. The pairs with peers in JAX compute
-# algorithms of one kind; `rainbow_der` has Dopamine's network and settings.
+# algorithms of one kind; `rainbow_der` has Dopamine's settings, and its network without padding.
 PAIRS = (
     Pair("erainbow", "kaixhin", STEP),
     Pair("curl", "curl_rainbow", STEP),

@@ -105,14 +105,14 @@ def _products_forward(observations, w1, b1, w2, b2):
 
 
 def _signed_rows(observations) -> jax.Array:
-    """All patches `[n * 225, 112] int8`: 100 pixels minus 128, two ones, zeros to a multiple of 16.
+    """All patches `[n * 225, 112] int8`: 100 pixels minus 128, two ones, zeros up to `ALIGNMENT`.
 
     XLA's products for GPUs convert signed bytes as they load them, but not unsigned ones. The
     ones multiply two rows of the weights that hold the bias. So one product also gives the bias's
     gradient.
     """
     width = observations[0].shape[2] * PATCH**2
-    padded = -(-(width + 2) // 16) * 16
+    padded = -(-(width + 2) // ALIGNMENT) * ALIGNMENT
     rows = jnp.concatenate([x.reshape(-1, width) for x in observations])
     rest = np.full(padded - width, _MIDDLE, np.uint8)
     rest[:2] += 1
@@ -147,6 +147,8 @@ def _products_backward(saved, gradients):
     )
 
 
+ALIGNMENT = 16
+"""What the columns of an accelerator's first product are padded to a multiple of."""
 _MIDDLE = 128
 _PART = 800  # most patches in a part
 _SCALE = 1024.0  # of the first layer's gradient, which is too small for float16
