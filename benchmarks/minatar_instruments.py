@@ -41,8 +41,8 @@ def section(runs: pd.DataFrame, arms: Sequence[str], games: Sequence[str]) -> st
         "Each cell: AUC of the discriminator; in brackets that of a clock on the same pairs; after "
         "the semicolon the discriminator's AUC if an anchor's partners are equally far from it in "
         f"time, where a clock has 0.5. Means over seeds {SEEDS[0]} to {SEEDS[-1]}, ± standard "
-        "error. Only an AUC above the clock's, or above 0.5 at equal distance, can come from "
-        "returns.\n\n"
+        "error; [n] where only n runs had enough pairs. Only an AUC above the clock's, or above "
+        "0.5 at equal distance, can come from returns.\n\n"
         f"{markdown.table(head, rows)}"
     )
 
@@ -69,4 +69,7 @@ def _cell(lines: pd.DataFrame, kind: str) -> str:
 
 def _mean(values: pd.Series | None) -> str:
     measured = np.array([] if values is None else values.dropna(), np.float64)
-    return plus_minus(with_error(measured), 3) if len(measured) else "–"
+    if not len(measured):
+        return "–"
+    few = f" [{len(measured)}]" if len(measured) < len(values) else ""
+    return plus_minus(with_error(measured), 3) + few

@@ -125,7 +125,8 @@ def _probes(arm: Arm, recorded: Sequence[episodes.Episode], steps: episodes.Step
     """The linear probe before and after training; fitted on every other episode.
 
     The nulls are the same probe on the step number alone and on a constant. The step number
-    predicts much of a return, so only what phi explains beyond it must come from the frames.
+    predicts much of a return. What phi explains beyond it may still be time, which phi may hold in
+    other than linear form.
     """
     discount = arm.fleet.agent.replay.discount
     returns = [draws.discounted_returns(episode, discount) for episode in recorded]
