@@ -78,7 +78,7 @@ def main(argv: list[str]) -> None:
         host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
         plan = make_plan(flags.FLAGS.preset, settings)
         launch.check_effects(plan)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         command_line.refuse(str(error))
     from experiments.simple import figure, measure
     from rcrl_jax.runs import records

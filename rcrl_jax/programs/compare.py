@@ -53,7 +53,7 @@ def choose(frame: "pd.DataFrame", first: str, second: str) -> pools.Pool:
     """The largest set of pairs under equal conditions; a published budget comes first.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is none, or there are pairs on several benchmarks.
     """
     for arm in (first, second):
         if not (frame.arm == arm).any():
@@ -62,7 +62,10 @@ def choose(frame: "pd.DataFrame", first: str, second: str) -> pools.Pool:
     paired = pools.pairs(frame, first, second)
     if paired.empty:
         raise ValueError(f"no run of {first} has game, seed and conditions of one of {second}")
-    return pools.largest(paired)
+    pool = pools.largest(paired)
+    if len(families := pool.runs.family.unique()) > 1:
+        raise ValueError(f"pairs of {' and '.join(families)}: name one benchmark's folders")
+    return pool
 
 
 def is_early_look(pairs: "pd.DataFrame", frame: "pd.DataFrame") -> bool:

@@ -219,7 +219,7 @@ def read_games(program: Program) -> tuple[str, ...]:
     if "," in one.value:
         raise ValueError(f"--{kind}={one.value}: names one; several are --{kind}s=...")
     games = tuple(map(program.read_name, several.value or [one.value]))
-    if games == (_ALL,):
+    if several.present and games == (_ALL,):
         return known
     if len(set(games)) != len(games):
         raise ValueError(f"--{kind}s: a {kind} is named twice in {','.join(games)}")

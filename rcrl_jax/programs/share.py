@@ -10,6 +10,7 @@ replay.mp4 if there is one, and README.md. `rcrl_jax.load` and experiments.evalu
 import json
 import pathlib
 import shutil
+import statistics
 import tempfile
 from collections.abc import Mapping
 from typing import Any
@@ -96,7 +97,7 @@ def pack(run: pathlib.Path, output: pathlib.Path) -> None:
 
 def describe(trained: Trained, scores: Mapping[str, Any]) -> str:
     """The model card of a run with these scores: Markdown after YAML, whose values are JSON."""
-    mean, std = scores["mean"], scores["std"]
+    mean, std = scores["mean"], statistics.pstdev(scores["returns"])
     preset, (game, seed) = trained.preset, trained.runs[0]
     return _CARD.format(
         preset=json.dumps(preset), game=json.dumps(game), plain_preset=preset, plain_game=game,

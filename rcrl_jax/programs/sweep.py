@@ -285,7 +285,8 @@ def _exit(summary: driver.Summary) -> NoReturn:
     line = f"{summary.finished} finished, {summary.failed} failed, {summary.left} left"
     if summary.stopped_by is not None:
         name = signal.Signals(summary.stopped_by).name
-        print(f"stopped by {name}: {line}; the same command goes on", file=sys.stderr)
+        with contextlib.suppress(OSError):  # after SIGHUP, the terminal may be gone
+            print(f"stopped by {name}: {line}; the same command goes on", file=sys.stderr)
         sys.exit(128 + summary.stopped_by)
     print(line)
     sys.exit(1 if summary.failed else 0)

@@ -319,19 +319,9 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
         old = read(path)
     except files.Damaged as error:
         raise WorkdirMismatch(f"{error}; restore it, or choose another --workdir") from error
-    may_differ = [f"config.{CHANGES_NO_RESULT} "]
-    if manifest["run"]["backend"] is None:
-        may_differ.append("backend ")
-    differing = [
-        difference
-        for difference in _differences(
-            as_asked_for(old["run"]), files.to_json_value(manifest["run"])
-        )
-        if not difference.startswith(tuple(may_differ))
-    ]
-    if differing:
+    if differing := describe_other_run(old["run"], manifest["run"]):
         raise WorkdirMismatch(
-            f"{path.parent} belongs to another configuration: {_first_three(differing)}; "
+            f"{path.parent} belongs to another configuration: {differing}; "
             "choose another --workdir or repeat the old command"
         )
     changed = [
@@ -341,6 +331,13 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
         for difference in _differences(old.get(section), manifest[section], section)
     ]
     return f"resumed under other circumstances: {_first_three(changed)}" if changed else None
+
+
+def describe_other_run(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """How the section `run` of a manifest describes another run than `new`; '' if it does not."""
+    may_differ = [f"config.{CHANGES_NO_RESULT} "] + ["backend "] * (new["backend"] is None)
+    differences = _differences(as_asked_for(old), files.to_json_value(new))
+    return _first_three([x for x in differences if not x.startswith(tuple(may_differ))])
 
 
 def _differences(old: Any, new: Any, name: str = "") -> Iterator[str]:

@@ -42,6 +42,7 @@ class Kind(NamedTuple):
         budgets: environment steps, where the table has several.
         within: which runs must have equal conditions, as in `pools.largest`. Systems of DMControl
             differ in how they are measured, so each of these arms has its own conditions.
+        games: those of the table; empty for all of the family.
     """
 
     family: str
@@ -51,6 +52,7 @@ class Kind(NamedTuple):
     draw: Callable[[pd.DataFrame, int], Figure] | None = None
     budgets: tuple[int, ...] = ()
     within: str = "family"
+    games: tuple[str, ...] = ()
 
 
 PAPER = {
@@ -66,6 +68,7 @@ PAPER = {
         scores.BUDGET_SYSTEMS,
         scores.table2,
         budgets=(100_000, 1_500_000),
+        games=claims.games(claims.BUDGET_CLAIMS[0]),
     ),
     "figure_dmc": Kind(
         "dmc",
@@ -119,6 +122,8 @@ def fill(
             the budget of its arms.
     """
     own = frame[frame.family == kind.family]
+    if kind.games:
+        own = own[own.game.isin(kind.games)]
     finished = own[own.score.notna()]
     is_free = not budgets and kind.within == "arm"
     budgets = budgets or kind.budgets or (_usual_budget(kind, finished),)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rcrl_jax import files, reference
+from rcrl_jax.config import fields
 from rcrl_jax.runs import manifest, records
 from rcrl_jax.tables import arms
 
@@ -54,6 +55,14 @@ def read_run(directory: pathlib.Path) -> dict[str, Any]:
         ValueError: a file is missing, damaged or at odds with another one or with its place. The
             message names the file and says what to do.
     """
+    try:
+        with files.reading(directory / "manifest.json", passing=(ValueError, OSError)):
+            return _read_run(directory)
+    except files.Damaged as error:
+        raise ValueError(f"{error}; {_RESTORE}") from None
+
+
+def _read_run(directory: pathlib.Path) -> dict[str, Any]:
     path = directory / "manifest.json"
     described = _read_manifest(path)
     run = described["run"]
@@ -120,7 +129,7 @@ def _read_manifest(path: pathlib.Path) -> dict[str, Any]:
     numbers |= {name: (run.get(name), 0) for name in ("algorithm", "format")}
     numbers["action_repeat"] = (_action_repeat(described), 1)
     for name, (value, least) in numbers.items():
-        if type(value) is not int or value < least:
+        if type(value) is not int or not least <= value <= fields.LARGEST_INT:
             raise ValueError(
                 f"{path}: {name} is {value!r}, expected a whole number from {least} on; {_RESTORE}"
             )

@@ -49,6 +49,16 @@ def test_pairs_of_any_games_are_compared_with_intervals(tmp_path):
     }  # fmt: skip
 
 
+def test_pairs_on_two_benchmarks_are_refused(tmp_path):
+    finish(tmp_path / "results")
+    for preset in LEVELS:
+        write_run(tmp_path / "results", preset, "gymnasium.CartPole-v1")
+    refused = compare(tmp_path)
+    assert (refused.returncode, refused.stderr) == (
+        2, "error: pairs of atari and own: name one benchmark's folders\n"
+    )  # fmt: skip
+
+
 def test_two_pairs_have_no_interval(tmp_path):
     finish(tmp_path / "results", seeds=range(2))
     text = compare(tmp_path).stdout

@@ -54,8 +54,27 @@ def test_without_steps_and_episodes_a_spec_takes_those_of_its_program():
     spec = make_spec({**table, "blocks": [block]})
     assert (spec.steps, spec.eval_episodes) == (100_000, 100)
     block = {**block, "presets": ["rcrl", "simple"]}
-    with pytest.raises(ValueError, match="^steps is missing: these presets differ"):
+    with pytest.raises(ValueError, match="^steps is missing: these arms differ"):
         make_spec({**table, "blocks": [block]})
+
+
+@pytest.mark.parametrize(("rounds", "steps"), [(3, 25_600), (20, 134_400)])
+def test_the_usual_steps_are_those_of_the_arm(rounds, steps):
+    arms = {"mine": {"preset": "simple", "config": {"rounds": rounds}}}
+    block = {"arms": ["mine"], "games": ["Pong"], "seeds": [0]}
+    table = {"experiment": "atari100k", "results": "r", "arms": arms, "blocks": [block]}
+    assert make_spec(table).steps == steps
+
+
+def test_arms_of_one_name_are_refused():
+    arms = {
+        "small": {"preset": "rcrl", "config": {"batch_size": [16, 64]}},
+        "small-batch_size=16": {"preset": "rcrl", "config": {"learning_rate": 1e-3}},
+    }
+    block = {"arms": [*arms], "games": ["Pong"], "seeds": [0]}
+    table = {"experiment": "atari100k", "results": "r", "arms": arms, "blocks": [block]}
+    with pytest.raises(ValueError, match="two arms are named small-batch_size=16: rename one"):
+        make_spec(table)
 
 
 def test_tasks_keep_their_learning_rate_and_count_agent_steps():

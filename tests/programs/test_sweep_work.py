@@ -406,4 +406,4 @@ def test_results_are_on_the_disk_before_the_work_directory_goes(spec, directory,
     work.collect(spec, alone(unit), directory)
     assert set(done[:6]) == COLLECTED
     above = ["Pong", unit.arm.name, "results"]  # which may be new, too
-    assert done[6:] == ["to seed_0", *above, f"to .deleted.{alone(unit).name}"]
+    assert done[6:] == [".partial.seed_0", "to seed_0", *above, f"to .deleted.{alone(unit).name}"]

@@ -12,6 +12,8 @@ import pytest
 
 import rcrl_jax
 from rcrl_jax import files
+from rcrl_jax.config import fields
+from rcrl_jax.config.presets import DMC_PRESETS
 from rcrl_jax.ops import native
 from rcrl_jax.runs import manifest
 from rcrl_jax.runs.paths import RunPaths
@@ -113,6 +115,15 @@ def test_a_field_that_is_gone_makes_another_run_only_where_it_changed_the_agent(
     else:
         with pytest.raises(manifest.WorkdirMismatch, match=r"discriminator_norm unit -> absent"):
             manifest.check_same_run(stored, new)
+
+
+def test_where_a_resumption_takes_frames_from_makes_no_other_run():
+    config = DMC_PRESETS["rcrl_sac"]
+    rendered = fields.replace(config, {"replay.resumed_frames": "rendered"})
+    old, new = (_make(config=one)["run"] for one in (config, rendered))
+    assert manifest.describe_other_run(files.to_json_value(old), new) == ""
+    other = _make(config=rendered, seed=1)["run"]
+    assert manifest.describe_other_run(files.to_json_value(old), other) == "seed 0 -> 1"
 
 
 def test_a_preset_has_an_algorithm_number_of_its_own():

@@ -210,3 +210,12 @@ def test_an_output_that_cannot_be_written_is_refused_before_runs_are_read(module
     result = programs.call(f"benchmarks.{module}", "--output=/dev/null/x/y.html")
     assert_refused(result)
     assert "/dev/null/x" in result.stderr
+
+
+def test_games_outside_table_2_choose_no_runs_of_it(tmp_path):
+    for game in ("Alien", "Amidar"):
+        write_run(tmp_path, "rcrl", game, steps=100_000)
+    for seed in range(5):
+        write_run(tmp_path, "rcrl", "Pong", seed, steps=100_000, episodes=20)
+    shown = command.fill(command.PAPER["table2"], runs.read(tmp_path).frame)
+    assert [*shown.runs.game] == ["Alien", "Amidar"]

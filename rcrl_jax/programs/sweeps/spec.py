@@ -245,10 +245,15 @@ def make_spec(table: Mapping[str, Any]) -> Spec:
 
 
 def _usual_steps(environment: Environment, units: Iterable[Unit]) -> int:
-    """What `--steps` of the program is for the presets of these units."""
-    found = {environment.steps(environment.presets[unit.arm.preset]) for unit in units}
+    """What `--steps` of the program is for these units."""
+    found = {
+        environment.steps(
+            environment.configure(unit.arm.preset, unit.game, dict(unit.arm.overrides))
+        )
+        for unit in units
+    }
     if len(found) > 1:
-        raise ValueError("steps is missing: these presets differ in their usual number")
+        raise ValueError("steps is missing: these arms differ in their usual number")
     return found.pop()
 
 
@@ -357,7 +362,10 @@ def _read_block(where: str, block: Any, known: _Known) -> Iterable[Unit]:
 def _check_units(spec: Spec) -> None:
     """Checks that every unit can be trained, and that no two are the same run."""
     seen: dict[Any, str] = {}
+    arm_of: dict[str, Arm] = {}
     for unit in spec.units:
+        if arm_of.setdefault(unit.arm.name, unit.arm) != unit.arm:
+            raise ValueError(f"two arms are named {unit.arm.name}: rename one")
         config, steps = spec.make_config(unit), spec.agent_steps(unit)
         identity = (config, unit.arm.preset, unit.game, unit.seed)
         if identity in seen:

@@ -193,6 +193,7 @@ def _copy(work: RunPaths, target: pathlib.Path, results: pathlib.Path) -> None:
         copied[path.name] = files.read_bytes(path)
         (partial / path.name).write_bytes(copied[path.name])
         _write_through(partial / path.name)
+    _write_through(partial)
     os.rename(partial, target)
     # The rename and the directories above it must reach the disk before a deletion does.
     for above in target.relative_to(results).parents:
@@ -239,9 +240,11 @@ def _write_through(path: pathlib.Path) -> None:
 
 def _check_algorithm(spec: Spec) -> None:
     """Raises SweepError unless all runs below the results have this code's algorithm number."""
-    for path in sorted(spec.results.rglob("manifest.json")):
-        if _PARTIAL in str(path):
+    for place, folders, names in os.walk(spec.results):  # another sweep may delete some meanwhile
+        folders[:] = sorted(name for name in folders if not name.startswith(_PARTIAL))
+        if "manifest.json" not in names:
             continue
+        path = pathlib.Path(place, "manifest.json")
         run = _read_run(path)
         number, ours = run.get("algorithm", "none"), manifest.algorithm(run.get("preset"))
         if number != ours:
@@ -262,7 +265,7 @@ def _check_run(spec: Spec, unit: Unit, path: pathlib.Path) -> None:
         spec.agent_steps(unit),
         found.get("backend"),  # not in the spec: the training program chooses it
     )
-    if differences := manifest.describe_differences(manifest.as_asked_for(found), wanted):
+    if differences := manifest.describe_other_run(found, wanted):
         raise SweepError(
             f"{path.parent} holds another run than {unit.name}: {differences}; {_ELSEWHERE}"
         )
