@@ -163,6 +163,20 @@ def test_a_manifest_that_lists_no_runs_is_refused(tmp_path, launch):
     assert str(path) in str(raised.value) and "\n" not in str(raised.value)
 
 
+def test_a_fleet_that_another_sweep_collects_meanwhile_is_passed_over(tmp_path, monkeypatch):
+    spec, runs = make(tmp_path), tmp_path / "runs"
+    path = runs / "any" / "rcrl" / "Pong" / "seed_0" / "manifest.json"
+    path.parent.mkdir(parents=True)
+    path.touch()
+
+    def vanish(path):
+        shutil.rmtree(runs / "any")
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(work.manifest, "read", vanish)
+    assert len(work.plan(spec, runs, 130)) == 1
+
+
 @pytest.fixture
 def spec(tmp_path):
     return toy_sweep.make_spec(tmp_path)

@@ -95,9 +95,11 @@ def test_a_run_that_is_interrupted_twice_sends_each_row_once(tmp_path, folder):
     assert not any("W&B" in line for line in toy.run(plan))  # all is sent
 
 
-def test_a_finished_run_is_sent_by_the_same_command(tmp_path, folder):
-    plan = toy.make_plan(tmp_path / "run")
-    toy.run(plan)
+def test_a_finished_run_is_sent_by_the_same_command(tmp_path, folder, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setenv("WANDB_MODE", "disabled")
+        plan = toy.make_plan(tmp_path / "run", track=True)
+        assert any("nothing is sent" in line for line in toy.run(plan))
     assert not folder.exists()
     plan = toy.make_plan(tmp_path / "run", track=True)
     assert "finished already" in toy.run(plan)[0]

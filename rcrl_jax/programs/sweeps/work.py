@@ -68,18 +68,23 @@ def _begun(spec: Spec, directory: pathlib.Path) -> Iterator[FleetPlan]:
         SweepError: a manifest is damaged.
     """
     for workdir in sorted(directory.glob("[!.]*")):
-        for path in sorted(workdir.glob(manifest.ALL))[:1]:
-            try:
-                runs = manifest.read(path)["launch"]["runs"]
-                games, seeds = (tuple(dict.fromkeys(own)) for own in zip(*runs, strict=True))
-            except (OSError, ValueError, TypeError, KeyError):
-                raise SweepError(
-                    f"{path} does not list the runs of a fleet; move {workdir} away"
-                ) from None
-            for arm in {unit.arm for unit in spec.units}:
-                fleet = FleetPlan(arm, games, seeds)
-                if fleet.name == workdir.name:
-                    yield fleet
+        path = workdir
+        try:
+            path = next(iter(sorted(workdir.glob(manifest.ALL))), None)
+            if path is None:
+                continue
+            runs = manifest.read(path)["launch"]["runs"]
+            games, seeds = (tuple(dict.fromkeys(own)) for own in zip(*runs, strict=True))
+        except (OSError, ValueError, TypeError, KeyError):
+            if not workdir.exists():  # another sweep has collected its runs meanwhile
+                continue
+            raise SweepError(
+                f"{path} does not list the runs of a fleet; move {workdir} away"
+            ) from None
+        for arm in {unit.arm for unit in spec.units}:
+            fleet = FleetPlan(arm, games, seeds)
+            if fleet.name == workdir.name:
+                yield fleet
 
 
 def group(spec: Spec, units: Sequence[Unit], max_runs: int) -> list[FleetPlan]:
