@@ -11,7 +11,11 @@ import pytest
 
 from benchmarks.compiled import counting, devices, hlo, pace, table
 from benchmarks.compiled import programs as of_a_fleet
+from rcrl_jax import types
+from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import presets
+from rcrl_jax.envs.protocol import discrete_spec
+from rcrl_jax.training import prediction
 from tests.programs import programs
 from tests.programs.test_command_line import assert_mistake
 
@@ -409,3 +413,16 @@ def test_the_help_of_simple_has_the_counted_cost():
         (text, _) = pace.full_runs(device, found["programs"].values())
         minutes = float(re.search(r"79.8 PFLOP, at least ([\d.]+) minutes", text)[1])
         assert f" {round(minutes)}{said}" in told.split('"""')[1].replace("\n", " ")
+
+
+def test_flop_of_an_update_are_those_of_its_products_by_hand():
+    """The first layer's ten columns of zeros do not count; two columns hold the bias."""
+    agent = make_agent(presets.all_presets()["erainbow"], discrete_spec((84, 84), 6))
+    run = types.RunSpec(np.int32(6), agent.run_constants("Pong"))
+    state = agent.init(run, jax.random.key(0))
+    batch = jax.tree.map(lambda x: x[0], prediction.empty_batch(agent, 1, "host"))
+    text, known = of_a_fleet.update_text(agent, run, state, batch)
+    # Three forwards; backwards to the weights of all layers, and to the inputs of all but the first.
+    first, second = 4 * 32 * 225 * 102 * 32, 5 * 32 * 9 * 800 * 64
+    streams = 5 * 32 * (2 * 576 * 256 + (1 + 6) * 256 * 51)
+    assert counting.flop(text, known) == 2 * (first + second + streams)
