@@ -422,7 +422,7 @@ def test_flop_of_an_update_are_those_of_its_products_by_hand():
     state = agent.init(run, jax.random.key(0))
     batch = jax.tree.map(lambda x: x[0], prediction.empty_batch(agent, 1, "host"))
     text, known = of_a_fleet.update_text(agent, run, state, batch)
-    # Three forwards; backwards to the weights of all layers, and to the inputs of all but the first.
+    # Three forwards; backwards to all weights, and to the inputs of all layers but the first.
     first, second = 4 * 32 * 225 * 102 * 32, 5 * 32 * 9 * 800 * 64
     streams = 5 * 32 * (2 * 576 * 256 + (1 + 6) * 256 * 51)
     assert counting.flop(text, known) == 2 * (first + second + streams)
