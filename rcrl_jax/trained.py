@@ -63,11 +63,11 @@ class Run:
           OSError: a file cannot be read.
           Damaged: a file does not hold evaluations.
         """
-        rows = [
-            (*run, line["agent_steps"], float(np.mean(line["returns"])))
-            for run in self.runs
-            for line in records.read_evaluations(self._path(run, "evaluations"))
-        ]
+        rows = []
+        for run in self.runs:
+            lines = records.read_evaluations(self._path(run, "evaluations"))
+            by_step = {line["agent_steps"]: line["returns"] for line in lines}  # the last counts
+            rows += [(*run, step, float(np.mean(found))) for step, found in by_step.items()]
         return _columns(("game", "seed", "agent_steps", "score"), rows)
 
     def metrics(self, name: str) -> Columns:

@@ -64,6 +64,32 @@ def test_games_that_are_played_again_are_those_of_the_final_evaluation(run):
     np.testing.assert_array_equal(means, run.scores()["score"])
 
 
+def test_results_are_read_without_checkpoints_and_the_last_evaluation_of_a_step_counts(
+    run, tmp_path
+):
+    copy = tmp_path / "copy"
+    shutil.copytree(run.directory, copy)
+    shutil.rmtree(copy / "checkpoints")
+    loaded = rcrl_jax.load(copy)
+    np.testing.assert_equal(loaded.scores(), run.scores())
+    with pytest.raises(workdir.Unusable, match="results without checkpoints"):
+        loaded.player(seed=0)
+    (path, *_) = copy.glob("*/*/seed_0/evaluations.jsonl")
+    last = json.loads(path.read_text().splitlines()[-1])
+    with open(path, "a") as evaluations:
+        evaluations.write(json.dumps(last | {"returns": [9.0, 9.0], "mean": 9.0}) + "\n")
+    curves = pd.DataFrame(loaded.curves())
+    assert [*curves[curves.seed == 0].agent_steps] == [60, 100]
+    assert curves[curves.seed == 0].score.iloc[-1] == 9.0
+
+
+def test_a_resumption_that_was_cut_short_leaves_runs_that_can_be_read(run, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run.directory, copy)
+    manifest.record_new_episodes([paths.RunPaths(copy, "minatar_rcrl", "Breakout", 0)], 50)
+    assert rcrl_jax.load(copy).runs == run.runs
+
+
 def test_no_evaluations_are_empty_columns_and_a_null_is_nan(run, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(run.directory, copy)

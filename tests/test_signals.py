@@ -1,5 +1,6 @@
 """A stop signal ends a program with one line and 128 + its number, whatever the program does."""
 
+import concurrent.futures
 import os
 import signal
 import subprocess
@@ -126,3 +127,13 @@ def test_repeats_of_a_signal_count_once_and_handlers_come_back(monkeypatch):
             signal.raise_signal(signal.SIGHUP)
     assert received == [signal.SIGHUP] * 2
     assert [signal.getsignal(number) for number in signals.STOP_SIGNALS] == before
+
+
+def test_another_thread_than_the_main_one_handles_no_signals():
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+
+        def watch():
+            with signals.stop_signals(ends_after_s=3.0) as received:
+                return received
+
+        assert pool.submit(watch).result() == []

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import dm_env
 import numpy as np
 
-from rcrl_jax import signals
+from rcrl_jax import signals, words
 from rcrl_jax.envs import dmc_rendering, dmc_worker, pools
 from rcrl_jax.envs.protocol import (
     EnvironmentSpec,
@@ -284,7 +284,7 @@ def _wait(connection, timeout_s: float) -> None:
     except (EOFError, ConnectionError):
         raise SimulatorFailed(_ENDED) from None
     if failure is not None:
-        raise SimulatorFailed(f"a simulator failed: {failure}")
+        raise SimulatorFailed(f"a simulator failed: {words.one_line(failure, 500)}")
 
 
 _ENDED = "a simulator's process has ended"

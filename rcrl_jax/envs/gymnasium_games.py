@@ -26,6 +26,7 @@ from dm_env import specs
 from gymnasium import spaces
 from PIL import Image
 
+from rcrl_jax import words
 from rcrl_jax.envs.protocol import (
     EnvironmentSpec,
     SimulatorFailed,
@@ -109,8 +110,12 @@ def probe(name: str) -> Probe:
         kind = _kind_of(environment, copies[0].observation_space)
         discrete, number = _read_actions(environment, of_actions)
         shape = copies[0].observation_space.shape
-        same = [_tried(environment, copy, number if discrete else of_actions) for copy in copies]
-        repeats = all(map(_equal, *same))
+        tried = [
+            _tried(environment, copy, number if discrete else of_actions, kind) for copy in copies
+        ]
+        # In turn: copies that share a generator look equal one after the other. To the last step,
+        # also after a difference: the trial finds errors, too.
+        repeats = all([_equal(*both) for both in zip(*tried, strict=True)])
         return Probe(kind, shape, discrete, number, _sources(environment, copies[0]), repeats)
 
 
@@ -211,14 +216,18 @@ class _Games(SteppedInSend):
             self.description["image"] = {"resized": "bilinear", "grey": len(frame.shape) == 2}
         self._seeds: list[int | None] = seeds.tolist()
         self._games = [_make(self._name, render_mode) for _ in seeds]
+        self._retired = np.zeros(self.num_envs, bool)
+
+    def retire(self, mask: np.ndarray) -> None:
+        """See `VectorEnvironment.retire`."""
+        self._retired = mask.copy()
 
     def reset(self, mask: np.ndarray | None = None) -> TimeStep:
         """See `VectorEnvironment.reset`."""
         mask = validate_mask(mask, self.num_envs, first=self._last is None)
         frames = []
         for row in np.flatnonzero(mask):
-            with _failing(self._name):
-                observation, _ = self._games[row].reset(seed=self._seeds[row])
+            observation = _reset(self._name, self._games[row], self._seeds[row])
             self._seeds[row] = None  # later games draw further numbers from the generator
             frames.append(self._read(self._games[row], observation))
         self._last = after_reset(
@@ -230,14 +239,16 @@ class _Games(SteppedInSend):
         """See `VectorEnvironment.send`."""
         validate_actions(actions, self.spec, self.num_valid_actions)
         frames, rewards, ends = [], [], []
-        for game, action in zip(self._games, actions, strict=True):
-            with _failing(self._name):
-                observation, reward, terminated, truncated, _ = game.step(
-                    _as_own(action, game.action_space)
-                )
-                rewards.append(float(reward))
+        for row, (game, action) in enumerate(zip(self._games, actions, strict=True)):
+            if self._retired[row]:
+                frames.append(self._last.frame[row])
+                rewards.append(0.0)
+                ends.append((False, False))
+                continue
+            observation, reward, *end = _step(self._name, game, action)
             frames.append(self._read(game, observation))
-            ends.append((bool(terminated), bool(truncated)))
+            rewards.append(reward)
+            ends.append(end)
             if not abs(rewards[-1]) <= _LARGEST_REWARD:  # or it is not a number
                 raise SimulatorFailed(f"{self._name} gave the reward {rewards[-1]}")
         terminated, truncated = np.array(ends).T
@@ -265,25 +276,68 @@ class _Games(SteppedInSend):
         """A frame of `spec` or a picture, as a new array."""
         if self._is_drawn:
             return _picture(self._name, game)
-        observation = np.asarray(observation)
-        if observation.shape != self._shape:
-            raise SimulatorFailed(
-                f"{self._name} showed {list(observation.shape)}, not {list(self._shape)} as its "
-                "observation space says"
-            )
         frame = self.spec.frame
-        if frame.dtype == np.float32:
+        is_vector = frame.dtype == np.float32
+        is_bits = not is_vector and frame.maximum == 1
+        observation = _checked(
+            self._name, observation, self._shape, is_image=not (is_vector or is_bits)
+        )
+        if is_vector:
             vector = observation.reshape(-1).astype(np.float32)
             if not np.isfinite(vector).all():
                 raise SimulatorFailed(f"{self._name} showed a number that is not finite")
             return vector
-        if frame.maximum == 1:
-            return as_bits(observation)
-        if observation.dtype != np.uint8:
-            raise SimulatorFailed(
-                f"{self._name} showed {observation.dtype}, not uint8 as its observation space says"
-            )
-        return resize(observation, frame.shape)
+        return as_bits(observation) if is_bits else resize(observation, frame.shape)
+
+
+def _reset(environment: str, game: gymnasium.Env, seed: int | None = None) -> Any:
+    """The first observation of a game.
+
+    Raises:
+        SimulatorFailed: the environment fails, or returns something else than gymnasium's do.
+    """
+    with _failing(environment):
+        found = game.reset(seed=seed)
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise SimulatorFailed(f"{environment}: reset() returns no observation with an info")
+    return found[0]
+
+
+def _step(
+    environment: str, game: gymnasium.Env, action: np.ndarray
+) -> tuple[Any, float, bool, bool]:
+    """Observation, reward, whether the game is terminated, and whether it is truncated.
+
+    Raises:
+        SimulatorFailed: as `_reset`.
+    """
+    with _failing(environment):
+        found = game.step(_as_own(action, game.action_space))
+        if not isinstance(found, tuple) or len(found) != 5:
+            raise SimulatorFailed(f"{environment}: step() does not return five values")
+        observation, reward, terminated, truncated, _ = found
+        return observation, float(reward), bool(terminated), bool(truncated)
+
+
+def _checked(
+    environment: str, observation: Any, shape: tuple[int, ...], *, is_image: bool
+) -> np.ndarray:
+    """An observation as an array.
+
+    Raises:
+        SimulatorFailed: the observation space says another shape or, of images, another type.
+    """
+    observation = np.asarray(observation)
+    if observation.shape != shape:
+        raise SimulatorFailed(
+            f"{environment} showed {list(observation.shape)}, not {list(shape)} as its observation "
+            "space says"
+        )
+    if is_image and observation.dtype != np.uint8:
+        raise SimulatorFailed(
+            f"{environment} showed {observation.dtype}, not uint8 as its observation space says"
+        )
+    return observation
 
 
 def as_bits(grid: np.ndarray) -> np.ndarray:
@@ -358,7 +412,8 @@ def _make(environment: str, render_mode: str | None = None) -> gymnasium.Env:
         with _failing(environment, passing=ModuleNotFoundError):
             found = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        where = f" or in {os.getcwd()}" if error.name == module else f", which {module} imports"
+        is_own = f"{module}.".startswith(f"{error.name}.")
+        where = f" or in {os.getcwd()}" if is_own else f", which {module} imports"
         raise ValueError(
             f"{environment}: no module {error.name!r} is installed{where}; {_WAY_OF_WRITING}"
         ) from error
@@ -415,28 +470,31 @@ def _read_actions(environment: str, space: spaces.Space) -> tuple[bool, int]:
     )
 
 
-def _tried(environment: str, game: gymnasium.Env, actions: int | spaces.Box) -> list[Any]:
-    """What an environment returns in its first steps, under fixed pseudo-random actions."""
-    random, shown = np.random.default_rng(0), []
-    with _failing(environment):
-        shown.append(np.array(game.reset(seed=0)[0]))
-        for _ in range(_TRIED_STEPS):
-            if isinstance(actions, int):
-                action = np.int32(random.integers(actions))
-            else:
-                action = random.uniform(-1, 1, math.prod(actions.shape)).astype(np.float32)
-            *step, _ = game.step(_as_own(action, game.action_space))
-            # Copies, because the next step may write into them.
-            shown.append([np.array(part) for part in step])
-            if step[2] or step[3]:
-                shown.append(np.array(game.reset()[0]))
-    return shown
+def _tried(
+    environment: str, game: gymnasium.Env, actions: int | spaces.Box, kind: str
+) -> Iterator[list[Any]]:
+    """Yields what an environment returns in its first steps, under fixed pseudo-random actions."""
+
+    def copied(observation):  # the next step may write into the observation
+        shape = game.observation_space.shape
+        return _checked(environment, observation, shape, is_image=kind == IMAGE).copy()
+
+    random, is_over = np.random.default_rng(0), False
+    yield [copied(_reset(environment, game, 0))]
+    for _ in range(_TRIED_STEPS):
+        if is_over:
+            first = [copied(_reset(environment, game))]
+        if isinstance(actions, int):
+            action = np.int32(random.integers(actions))
+        else:
+            action = random.uniform(-1, 1, math.prod(actions.shape)).astype(np.float32)
+        observation, *rest = _step(environment, game, action)
+        yield [*(first if is_over else ()), copied(observation), *rest]
+        is_over = any(rest[1:])
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, list):
-        return all(map(np.array_equal, one, other))
-    return np.array_equal(one, other)
+def _equal(one: list[Any], other: list[Any]) -> bool:
+    return len(one) == len(other) and all(map(np.array_equal, one, other))
 
 
 def _sources(environment: str, game: gymnasium.Env) -> dict[str, Any]:
@@ -468,5 +526,6 @@ def _failing(
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         raise SimulatorFailed(
-            f"{environment}: {type(error).__name__}: {error} ({last.filename}:{last.lineno})"
+            f"{environment}: {type(error).__name__}: {words.one_line(error)} "
+            f"({last.filename}:{last.lineno})"
         ) from error

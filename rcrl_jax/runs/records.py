@@ -250,9 +250,14 @@ def digest_of(path: pathlib.Path) -> str:
 
 
 def recorded_files(directory: pathlib.Path) -> list[str]:
-    """Names of a run's files that have digests: all that hold numbers, not pictures; in order."""
+    """Names of a run's files that have digests: all that hold numbers, not pictures; in order.
+
+    W&B's state of sending is none of the run's.
+    """
     return sorted(
-        path.name for path in directory.iterdir() if path.suffix in RECORDED and path.is_file()
+        path.name
+        for path in directory.iterdir()
+        if path.suffix in RECORDED and path.is_file() and path.name != "wandb.json"
     )
 
 

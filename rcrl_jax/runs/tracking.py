@@ -142,7 +142,7 @@ class _Tracked:
             ("evaluation", self._paths.evaluations, records.check_evaluation),
         ):
             lines = records.read_lines(path, check, self._lines_read[path])
-            for _, record in lines if path.exists() else ():
+            for _, record in lines if path.exists() or records.packed(path).exists() else ():
                 self._lines_read[path] += 1
                 if record["agent_steps"] >= self._next_step:
                     self._rows.setdefault(record["agent_steps"], {}).update(

@@ -84,11 +84,12 @@ def _read(workdir: pathlib.Path) -> Trained:
         if runs[0].game not in reference.tasks():  # where shapes are those of the suite
             others = dict.fromkeys(game for game in recorded if game != runs[0].game)
     else:
-        _check_checkpoints(workdir, found)
+        _check_format(workdir, found)
         runs = _in_order(workdir, found)
     manifests = tuple(found[run] for run in runs)
     run = manifests[0]["run"]
-    own: dict[str, Any] = {"game": "", "seed": 0, "init_from": None}  # what differs between runs
+    # What differs between runs; the last one while a resumption is being recorded.
+    own = {"game": "", "seed": 0, "init_from": None, manifest.NEW_EPISODES: None}
     if any(m["run"] | own != run | own for m in manifests):
         raise Unusable(f"{workdir} holds runs of several experiments: move all but one away")
     final_episodes = manifests[0]["protocol"]["final_episodes"]
@@ -130,8 +131,15 @@ def find_checkpoint(trained: Trained, step: int | None) -> Kept:
     if (workdir / PARAMETERS).is_file():
         kept[trained.total_steps] = Kept(workdir / PARAMETERS, trained.total_steps)
     if not kept:
-        older = checkpoints.of_older_version(regular)
-        raise Unusable(str(checkpoints.OlderVersion(older)) if older else _NONE_YET.format(workdir))
+        if older := checkpoints.of_older_version(regular):
+            raise Unusable(str(checkpoints.OlderVersion(older)))
+        if not any(workdir.glob("*/*/seed_*/scores.json")):
+            raise Unusable(_NONE_YET.format(workdir))
+        command = trained.manifests[0]["launch"]["command"]
+        raise Unusable(
+            f"{workdir} holds results without checkpoints, so there is no agent to play: train "
+            f"again (the command was: {command})"
+        )
     if step is None:
         return max(kept.values(), key=lambda one: (one.path.parent == regular, one.step))
     if step not in kept:
@@ -143,16 +151,9 @@ def find_checkpoint(trained: Trained, step: int | None) -> Kept:
     return kept[step]
 
 
-def _check_checkpoints(workdir: pathlib.Path, found: Mapping[RunId, Mapping[str, Any]]) -> None:
-    """Raises Unusable unless there are checkpoints, or may be some soon, of this format."""
+def _check_format(workdir: pathlib.Path, found: Mapping[RunId, Mapping[str, Any]]) -> None:
+    """Raises Unusable unless the work directory is of this format."""
     described = next(iter(found.values()))
-    if not any((workdir / name).exists() for name in ("checkpoints", "diverged")):
-        if not any(workdir.glob("*/*/seed_*/scores.json")):
-            raise Unusable(_NONE_YET.format(workdir))
-        raise Unusable(
-            f"{workdir} holds results without checkpoints, so there is no agent to play: train "
-            f"again (the command was: {described['launch']['command']})"
-        )
     written = described["run"].get("format")
     if written != manifest.FORMAT:
         raise Unusable(

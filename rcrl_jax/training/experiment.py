@@ -84,6 +84,8 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
         saves.publish(math.inf)
     for film in films:
         video.write_video(plan.paths[0].video, film)
+    if saves.received:  # since the last step of the final evaluation
+        raise Interrupted(saves.received[0], plan.total_steps)
     return _report(plan, say)
 
 
@@ -207,6 +209,8 @@ def _open(session: Session) -> "_Saves":
     saves = _Saves(session, recording, store, check_lock, received, publish)
     session.enter_context(saves.keeping_diverged())
     if session.state.step == 0:
+        if plan.init_from is not None:  # whose source may train on, or be deleted
+            saves.save()
         session.observe_if_due()
     return saves
 

@@ -29,6 +29,7 @@ class Origin(NamedTuple):
 
     kept: Kept
     rows: list[int]  # [R], places of the source's runs
+    num_runs: int  # of the source
 
 
 def find(source: Source, config: Config, runs: Sequence[RunId]) -> Origin:
@@ -53,13 +54,13 @@ def find(source: Source, config: Config, runs: Sequence[RunId]) -> Origin:
             f"{place} holds agents of the family {found.config.family}, not {config.family}"
         )
     if len(found.runs) == 1:
-        return Origin(kept, [0] * len(runs))
+        return Origin(kept, [0] * len(runs), 1)
     one_game = len({run.game for run in found.runs}) == 1
     wanted = [RunId(found.runs[0].game if one_game else run.game, run.seed) for run in runs]
     for run in wanted:
         if run not in found.runs:
             raise types.Incompatible(f"{place} has no run of {run.game} with seed {run.seed}")
-    return Origin(kept, [found.runs.index(run) for run in wanted])
+    return Origin(kept, [found.runs.index(run) for run in wanted], len(found.runs))
 
 
 def read(
@@ -77,9 +78,9 @@ def read(
       Incompatible: as in `find`; or the parameters have other shapes, or are not finite.
       MemoryError: there is too little memory for them.
     """
-    kept, rows = find(source, config, runs)
+    kept, rows, num_runs = find(source, config, runs)
     try:
-        there = checkpoints.read_agents(kept.path)
+        there = checkpoints.read_agents(kept.path, num_runs)
     except (files.Damaged, OSError) as error:
         raise types.Incompatible(f"init_from: {error}") from None
     wanted = parameters.by_name(like)

@@ -199,7 +199,8 @@ def predict_disk(fleet: Fleet, total_steps: int, *, logs_steps: bool = False) ->
     run_bytes = 3 * progress + _RECORD_BYTES_A_RUN
     if agent.resources.logs_frames or logs_steps:
         layout = agent.observations.stored
-        run_bytes += int(total_steps * math.prod(layout.stored_shape) * _COMPRESSED)
+        frame_bytes = math.prod(layout.stored_shape) * np.dtype(layout.dtype).itemsize
+        run_bytes += int(total_steps * frame_bytes * _COMPRESSED)
     return 3 * learner + fleet.num_runs * run_bytes
 
 

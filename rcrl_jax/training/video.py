@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import imageio_ffmpeg
 import numpy as np
 
-from rcrl_jax import files
+from rcrl_jax import files, words
 from rcrl_jax.config.presets import Config
 from rcrl_jax.training.environments import environment_of
 
@@ -81,7 +81,7 @@ def write_video(path: str | os.PathLike, frames: Iterable[np.ndarray]) -> None:
             ended = ffmpeg.wait()
         if ended != 0:
             errors.seek(0)
-            reason = errors.read().decode(errors="replace").strip()
+            reason = words.one_line(errors.read().decode(errors="replace"))
             raise VideoFailed(f"ffmpeg could not write {path}: {reason}")
 
 

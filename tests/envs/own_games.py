@@ -57,6 +57,45 @@ class Drifting(Corridor):
         return self._show(), {}
 
 
+class Shared(Corridor):
+    """A corridor with slips that all copies draw from one generator, which each reset seeds."""
+
+    def reset(self, seed=None, options=None):
+        """Begins at one of the columns 0 to 4."""
+        if seed is not None:
+            Shared.random = np.random.default_rng(seed)
+        self.at = int(Shared.random.integers(5))
+        return self._show(), {}
+
+    def step(self, action):
+        """Moves by one column, or back."""
+        return super().step(3 if Shared.random.random() < 0.2 else action)
+
+
+class NoInfo(Corridor):
+    """A corridor whose reset returns the observation alone."""
+
+    def reset(self, seed=None, options=None):
+        """Begins at one of the columns 0 to 4."""
+        return super().reset(seed=seed)[0]
+
+
+class FourValues(Corridor):
+    """A corridor whose step returns what gym's environments did."""
+
+    def step(self, action):
+        """Moves by one column."""
+        observation, reward, done, _, about = super().step(action)
+        return observation, reward, done, about
+
+
+class Flat(Corridor):
+    """A corridor that shows another shape than its observation space says."""
+
+    def _show(self):
+        return super()._show().reshape(-1)
+
+
 def draw_byte():
     """A number from the operating system, which follows no seed."""
     return os.urandom(1)[0]

@@ -132,6 +132,31 @@ def test_a_half_resized_picture_is_the_mean_of_its_pixels():
 def test_a_game_that_follows_no_seed_is_found():
     assert gymnasium_games.probe(f"{OWN}.make").repeats
     assert not gymnasium_games.probe(f"{OWN}.Drifting").repeats
+    assert not gymnasium_games.probe(f"{OWN}.Shared").repeats
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("NoInfo", r"reset\(\) returns no observation with an info"),
+        ("FourValues", r"step\(\) does not return five values"),
+        ("Flat", r"showed \[200\], not \[10, 10, 2\] as its observation space says"),
+    ],
+)
+def test_what_is_not_as_gymnasium_s_is_found_before_training(name, message):
+    with pytest.raises(SimulatorFailed, match=message):
+        gymnasium_games.probe(f"{OWN}.{name}")
+
+
+def test_a_retired_game_stands_still():
+    played = make(f"{OWN}.make")
+    frame = played.reset().frame
+    played.retire(np.array([True, False]))
+    for _ in range(3):
+        step = played.step(np.ones(2, np.int32))
+        np.testing.assert_array_equal(step.frame[0], frame[0])
+        assert step.reward[0] == 0 and not step.terminated[0] and not step.truncated[0]
+    assert np.any(step.frame[1] != frame[1])
 
 
 def test_the_description_names_versions_and_the_digest_of_the_module():
@@ -158,6 +183,7 @@ def test_a_game_that_fails_says_where():
     [
         ("gymnasium.CartPol-v1", "Did you mean: `CartPole`"),
         ("nomodule.make", "no module 'nomodule' is installed or in "),
+        ("nomodule.games.make", "no module 'nomodule' is installed or in "),
         (f"{OWN}.nomake", "has no function 'nomake'"),
         (f"{OWN}.nothing", "returned int, which is no environment of gymnasium"),
         (f"{OWN}.Words", "its observations are Dict"),

@@ -205,7 +205,7 @@ def test_presets_have_their_own_number_of_steps(spec, tmp_path):
     assert result.returncode == 0, result.stderr
     result = command(*games, "--presets=simple_small,rcrl", directory=tmp_path)
     assert_refused(result)
-    assert "--steps is missing: these presets differ" in result.stderr
+    assert "--steps is missing: these arms differ" in result.stderr
 
 
 def test_the_campaign_of_the_claim_holds_all_games_in_pairs():

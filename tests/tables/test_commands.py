@@ -139,6 +139,7 @@ def test_a_short_run_with_changed_fields_is_shown_under_its_preset(tmp_path, cap
         "runs of other budgets left out, 1 of 4,000 steps; for example --steps=4000 shows them",
         "no finished run of rcrl has these steps",
     ]
+    write_run(results, "rcrl", "Alien", 0, 3.0, steps=4000, changes={"n_step": 5})
     command.run("table2", [results], tmp_path / "out")
     shows = "runs of other budgets left out, 1 of 4,000 steps; for example --steps=4000,1500000"
     assert f"{shows} shows them" in capsys.readouterr().err.splitlines()

@@ -132,6 +132,26 @@ def test_an_interrupted_run_goes_on_and_a_finished_one_answers_without_the_sourc
         toy.run(dataclasses.replace(whole, init_from=None))
 
 
+def test_a_run_that_is_killed_before_its_first_save_goes_on_without_the_source(source, tmp_path):
+    moved = dataclasses.replace(source, workdir=tmp_path / "moved")
+    shutil.copytree(source.workdir, moved.workdir)
+    whole, killed = (plan_from(moved, tmp_path / name) for name in ("whole", "killed"))
+    toy.run(whole)
+
+    seen = []
+
+    def fail(moment):
+        seen.append(moment)
+        if len(seen) > 1:  # after some steps
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        toy.run(dataclasses.replace(killed, observe=fail, observe_period=10))
+    shutil.rmtree(moved.workdir)
+    toy.run(killed)
+    toy.assert_same_result(killed, whole)
+
+
 def test_a_run_without_a_source_has_no_entry_of_one(source):
     assert "init_from" not in manifest.read(source.paths[0].manifest)["run"]
 
