@@ -34,8 +34,10 @@ RENDERER := libegl1 libgl1 libgl1-mesa-dri
 
 # Non-empty where make is told of another Python than .venv has, or where that Python is gone.
 MINOR := import sys; print("%d.%d" % sys.version_info[:2])
-MADE_FOR := $(shell sed -n 's/^version = \([0-9]*\.[0-9]*\).*/\1/p' .venv/pyvenv.cfg 2>/dev/null)
-ASKED := $(if $(filter command environment,$(origin PYTHON)),$(shell $(PYTHON) -c '$(MINOR)'))
+MADE_FOR := $(if $(filter clean,$(MAKECMDGOALS)),,$(shell \
+  sed -n 's/^version = \([0-9]*\.[0-9]*\).*/\1/p' .venv/pyvenv.cfg 2>/dev/null))
+ASKED := $(if $(filter command environment,$(origin PYTHON)),$(shell \
+  $(PYTHON) -c '$(MINOR)' 2>/dev/null || echo none))
 RUNS := $(if $(MADE_FOR),$(shell $(BIN)/python -c '$(MINOR)' 2>/dev/null || echo none))
 OTHER_PYTHON := $(if $(MADE_FOR),$(if $(filter-out $(MADE_FOR),$(ASKED) $(RUNS)),other_python))
 # What .venv is made with: the Python that it has, if make is not told of another.
@@ -47,7 +49,8 @@ COMPILER := $(if $(shell command -v c++ 2>/dev/null),$(wildcard $(shell \
 # Two recipes may install system packages, one after the other.
 .NOTPARALLEL:
 
-.PHONY: $(OTHER_PYTHON) help trial watch atari dmc sweep test test-fast docs endurance release-check \
+# `.venv/uncompiled`: a phony file is always newer, and two files touched in turn may have equal times.
+.PHONY: $(OTHER_PYTHON) $(if $(COMPILER),$(wildcard .venv/uncompiled)) help trial watch atari dmc sweep test test-fast docs endurance release-check \
   compilers lock clean
 
 atari: PRESET ?= rcrl
@@ -112,7 +115,7 @@ docs: .venv/tested
 # Builds the source archive, and from it the wheel; checks what an index would show of both; installs
 # the wheel in an empty environment; runs every command there, and trains a little.
 RELEASE := build/release
-EMPTY := env -i PATH=/usr/bin:/bin HOME=$(HOME)
+EMPTY := env -i PATH=/usr/bin:/bin HOME='$(HOME)'
 
 release-check: .venv/tested .compilers/release/installed
 	rm -rf $(RELEASE) && mkdir -p $(RELEASE)
@@ -163,7 +166,7 @@ compilers: .compilers/tpu/installed .compilers/cuda/installed
 
 # JAX for an accelerator, in the version of requirements.txt, in place of that for another one: of two
 # for CUDA, JAX would take either.
-.venv/accelerator-%: .venv/installed
+$(addprefix .venv/accelerator-,cuda12 cuda13 tpu): .venv/accelerator-%: .venv/installed
 	@rm -f .venv/accelerator-*
 	@$(BIN)/python -m pip list --format=freeze --disable-pip-version-check | \
 	  sed -n 's/^\(jax-cuda[^=]*\|nvidia-[^=]*\|libtpu\)==.*/\1/p' | \
@@ -191,7 +194,7 @@ lock:
 	  echo "installing a renderer: $(RENDERER)" && \
 	  apt-get update -qq && apt-get install -y -qq $(RENDERER) >/dev/null; } || true
 	@$(BIN)/python -m rcrl_jax.envs.dmc_rendering
-	@touch $@
+	@touch $@ 2>/dev/null || true  # where another user owns .venv, each command checks
 
 # Checks whether there is a browser. If not, installs one where that is possible, else says so.
 .venv/browses: .venv/installed

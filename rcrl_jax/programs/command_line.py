@@ -24,8 +24,8 @@ from rcrl_jax.programs import commands
 flags.disclaim_key_flags()
 
 USAGE_ERROR = 2
-GPU = pathlib.Path("/dev/nvidia0")
-"""There is a GPU of NVIDIA if this exists."""
+DEVICES = pathlib.Path("/dev")
+"""Holds `nvidia0`, or in a container another number, if there is a GPU of NVIDIA."""
 
 MOST_EPISODES = 10_000  # of an evaluation
 _MOST_SEEDS = 1000  # a slip like 0:99999999 must not fill the memory
@@ -163,7 +163,7 @@ def idle_gpu(backend: str) -> str:
     """
     if backend != "cpu" or os.environ.get("JAX_PLATFORMS"):
         return ""
-    if not GPU.exists():
+    if not any(DEVICES.glob("nvidia[0-9]*")):
         return ""
     return (
         "JAX does not use the GPU here: make .venv/accelerator-cuda13 (or -cuda12), "

@@ -49,6 +49,14 @@ def find_jax() -> str:
     return jax.__version__
 
 
+def find_packages() -> str:
+    """That what trains can be imported."""
+    from rcrl_jax import api  # noqa: F401
+    from rcrl_jax.agents.rainbow import agent  # noqa: F401
+
+    return "training can be imported"
+
+
 def find_device() -> str:
     """The devices that JAX uses."""
     from rcrl_jax.programs import command_line
@@ -123,6 +131,7 @@ def find_kernels() -> str:
 CHECKS = (
     Check("Python", find_python, "install Python 3.11, 3.12 or 3.13"),
     Check("JAX", find_jax, _INSTALL),
+    Check("packages", find_packages, _INSTALL),
     Check("device", find_device),
     Check("emulators", find_emulators, _INSTALL),
     Check("ROMs", find_games, f"the emulator packages bring them; {_INSTALL}"),

@@ -146,6 +146,54 @@ def test_make_keeps_the_python_of_its_environment(tmp_path, monkeypatch):
     assert 0 < text.index("g++ python3-dev, then") < text.index("installing 2 GB")
 
 
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A clone with a complete environment but for kernels, and a compiler that came later."""
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/pyvenv.cfg").write_text("version = 3.12.1\n")
+    (tmp_path / "Python.h").touch()
+    bodies = {
+        ".venv/bin/python": f'case "$2" in *sysconfig*) echo {tmp_path};; *) echo 3.12;; esac',
+        "python3": "echo 3.12",
+        "c++": "true",
+    }
+    for name, body in bodies.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    for name in ("requirements.lock", "setup.py", ".venv/installed", ".venv/uncompiled"):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (10**9, 10**9))
+    (tmp_path / "Makefile").symlink_to(ROOT / "Makefile")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    return tmp_path
+
+
+def test_make_compiles_once_there_is_a_compiler(clone):
+    text = makefile.start("--dry-run", ".venv/installed", directory=clone).stdout
+    assert "--editable ." in text
+    (clone / ".venv/uncompiled").unlink()
+    text = makefile.start("--dry-run", ".venv/installed", directory=clone).stdout
+    assert "--editable ." not in text
+
+
+@pytest.mark.parametrize(
+    ("goals", "made_by"),
+    [
+        (["clean", ".venv/installed"], "python3 -m venv"),
+        (["PYTHON=no_such_python", ".venv/installed"], "no_such_python -m venv --clear"),
+    ],
+)
+def test_make_makes_an_environment_with_the_python_that_it_is_told(clone, goals, made_by):
+    (clone / ".venv/uncompiled").unlink()
+    if "clean" in goals:
+        (clone / ".venv/installed").unlink()
+    assert made_by in makefile.start("--dry-run", *goals, directory=clone).stdout
+
+
+def test_make_knows_three_accelerators():
+    assert makefile.start("--dry-run", ".venv/accelerator-cuda").returncode == 2
+
+
 def test_make_takes_one_accelerator_out_before_it_installs_another():
     text = makefile.would_do("--assume-new=.venv/installed", "GPU=cuda12", "atari")
     assert 0 < text.index("uninstall") < text.index("jax[cuda12]")

@@ -12,9 +12,9 @@ from rcrl_jax.training import experiment
 
 def test_a_gpu_that_jax_leaves_idle_is_named(tmp_path, monkeypatch):
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    monkeypatch.setattr(command_line, "GPU", tmp_path / "nvidia0")
+    monkeypatch.setattr(command_line, "DEVICES", tmp_path)
     assert command_line.idle_gpu("cpu") == ""
-    (tmp_path / "nvidia0").touch()
+    (tmp_path / "nvidia3").touch()
     assert "make .venv/accelerator-cuda13" in command_line.idle_gpu("cpu")
     assert command_line.idle_gpu("gpu") == ""
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")  # as the user wants it

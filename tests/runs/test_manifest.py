@@ -255,6 +255,11 @@ def test_commit_of_a_clean_and_of_an_edited_tree(repository):
     assert manifest.git_commit() == f"{clean}-dirty"
 
 
+def test_a_repository_of_another_user_has_a_commit(repository, monkeypatch):
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    assert len(manifest.git_commit()) == 40
+
+
 def test_the_repository_is_only_read(repository):
     """Git would write times of files into its index, and leave a lock if it cannot."""
     index = repository / ".git" / "index"
