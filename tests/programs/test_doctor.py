@@ -14,7 +14,8 @@ from tests.programs import programs
 from tests.programs.test_command_line import ROOT, assert_refused
 
 NAMES = [
-    "Python", "JAX", "packages", "device", "emulators", "ROMs", "kernels", "dm_control", "renderer", "ffmpeg",
+    "Python", "JAX", "packages", "device", "emulators", "ROMs", "kernels", "dm_control", "renderer",
+    "ffmpeg",
 ]  # fmt: skip
 
 
