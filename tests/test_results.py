@@ -285,6 +285,13 @@ def primary_question() -> tuple[str, str, dict[str, str]]:
     return verdict, p_value, rows
 
 
+def equal_return() -> list[str]:
+    """P values of the two questions on equal returns, if both are undecided."""
+    frame = minatar.read(RESULTS / "minatar")
+    texts = [minatar.question(frame, "equal_return", arm) for arm in (minatar.BASE, minatar.RCRL)]
+    return [re.search(r": undecided: .* p = ([\d.]+)", text)[1] for text in texts]
+
+
 READINGS = (
     ("today's `rcrl`: same segment", "segment"),
     ("equal return", "equal_return"),
@@ -367,6 +374,7 @@ TABLE = [
     ("three policies score {:.1f}, {:.1f} and {:.1f}",
      lambda: [simple("pong", seed)["policy"]["mean"] for seed in range(3)]),
     ("**{}** (p = {}, judged at 1 %)", lambda: primary_question()[:2]),
+    ("undecided against the baseline (p = {}) and `minatar_rcrl` (p = {})", equal_return),
     ("of {}, `rate_high_target_500` has the best mean rank, {}, over {} runs",
      ranks_of_small_games),
     ("by {:.1f} standard errors in Breakout, {:.1f} in SpaceInvaders and {:.1f} in Seaquest",
