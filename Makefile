@@ -50,8 +50,9 @@ COMPILER := $(if $(shell command -v c++ 2>/dev/null),$(wildcard $(shell \
 .NOTPARALLEL:
 
 # `.venv/uncompiled`: a phony file is always newer, and two files touched in turn may have equal times.
-.PHONY: $(OTHER_PYTHON) $(if $(COMPILER),$(wildcard .venv/uncompiled)) help trial watch atari dmc sweep test test-fast docs endurance release-check \
-  compilers lock clean
+COMPILED_LATER := $(if $(COMPILER),$(wildcard .venv/uncompiled))
+.PHONY: $(OTHER_PYTHON) $(COMPILED_LATER) help trial watch atari dmc sweep test test-fast docs endurance \
+  release-check compilers lock clean
 
 atari: PRESET ?= rcrl
 dmc: PRESET ?= rcrl_sac
@@ -148,7 +149,7 @@ compilers: .compilers/tpu/installed .compilers/cuda/installed
 # not finish, when there is a compiler now and was none then, or for another Python. pip refuses every
 # file whose hash is not in the lock. The package is built with what is installed.
 .venv/installed: requirements.lock setup.py $(wildcard rcrl_jax/programs/commands.py) $(KERNELS) \
-  $(if $(COMPILER),$(wildcard .venv/uncompiled)) $(OTHER_PYTHON)
+  $(COMPILED_LATER) $(OTHER_PYTHON)
 	$(BASE) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "Python 3.11, 3.12 or 3.13 is needed: make PYTHON=python3.12 ...")'
 	$(BASE) -m venv $(if $(OTHER_PYTHON),--clear) .venv || { echo "on Debian and Ubuntu: apt-get install python3-venv g++ python3-dev"; exit 1; }
 	@$(if $(COMPILER),,echo "no C++ compiler or no Python.h: training takes several times as long; on Debian and Ubuntu: apt-get install g++ python3-dev, then the same command")

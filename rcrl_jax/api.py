@@ -205,9 +205,7 @@ def score_matrices(
     found = _finished(directories, steps)
     from rcrl_jax.tables import pools, runs
 
-    pool = pools.largest(found)
-    if len(families := pool.runs.family.unique()) > 1:
-        raise ValueError(f"runs of {' and '.join(families)}: name one benchmark's folders")
+    pool = pools.largest_of_one_benchmark(found, "runs")
     for line in pool.left_out:
         words.say(f"warning: {line}")
     matrices = runs.matrices(pool.runs)

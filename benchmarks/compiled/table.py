@@ -106,14 +106,13 @@ def _legend(number: int, kind: devices.Kind, rows: Sequence[Mapping[str, Any]]) 
     rates = ", ".join(f"{name} {value / 1e12:g}" for name, value in kind.flops.items())
     commits = sorted({str(row["commit"])[:12] + str(row["commit"])[40:] for row in rows})
     parts = next((row["least"] for row in rows if row.get("least")), {})
-    whose = "All figures are those of one device; `runs` are those of the\nwhole fleet."
+    whose = "; `runs` are those of the\nwhole fleet."
     if number > 1:
-        whose = (
-            f"All figures are those of one device of {number}, except `runs`, runs that fit and\n"
-        )
-        whose += "agent steps/s, which are those of all devices together."
+        whose = f""" of {number}, except `runs`, runs that fit and
+agent steps/s, which are those of all devices together."""
     return f"""\
-{whose} Loops count as often as they run. One execution of each program.
+All figures are those of one device{whose}\
+ Loops count as often as they run. One execution of each program.
 
 * **GB moved**: operands and results of all kernels. Of an operand from which a kernel only takes
   slices or rows, such as the stored frames, what it takes counts; of a result that replaces a part

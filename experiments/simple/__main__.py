@@ -133,15 +133,8 @@ def make_plan(preset: str, settings: SimpleConfig) -> "Plan":
             f"multiple of {catch.GRID} pixels"
         )
     make_environment = functools.partial(_make_catch, height // catch.GRID)
-    return launch.make_plan(
-        PROGRAM,
-        preset,
-        settings,
-        (_GAME,),
-        seeds,
-        launch.workdir(preset, (), seeds),
-        make_environment,
-    )
+    place = launch.workdir(preset, (), seeds)
+    return launch.make_plan(PROGRAM, preset, settings, (_GAME,), seeds, place, make_environment)
 
 
 def _make_catch(cell: int, seeds: "np.ndarray") -> protocol.VectorEnvironment:

@@ -5,8 +5,6 @@ import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-
 Config = TypeVar("Config")
 
 # Returns None for a valid value, else what a valid value must be, for the error message.
@@ -203,6 +201,8 @@ def value_of(name: str, value: Any, kind: Any, check: Check | None = None) -> An
     Raises:
       ValueError: the value is of another type or fails the check; the message begins with `name`.
     """
+    import numpy as np  # late: most programs that read configurations start without it
+
     kind = typing.get_origin(kind) or kind
     if isinstance(value, np.generic):
         value = value.item()

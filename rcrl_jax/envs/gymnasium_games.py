@@ -479,18 +479,18 @@ def _tried(
         shape = game.observation_space.shape
         return _checked(environment, observation, shape, is_image=kind == IMAGE).copy()
 
-    random, is_over = np.random.default_rng(0), False
+    random = np.random.default_rng(0)
     yield [copied(_reset(environment, game, 0))]
     for _ in range(_TRIED_STEPS):
-        if is_over:
-            first = [copied(_reset(environment, game))]
         if isinstance(actions, int):
             action = np.int32(random.integers(actions))
         else:
             action = random.uniform(-1, 1, math.prod(actions.shape)).astype(np.float32)
         observation, *rest = _step(environment, game, action)
-        yield [*(first if is_over else ()), copied(observation), *rest]
-        is_over = any(rest[1:])
+        shown = [copied(observation), *rest]
+        if any(rest[1:]):  # over
+            shown.append(copied(_reset(environment, game)))
+        yield shown
 
 
 def _equal(one: list[Any], other: list[Any]) -> bool:

@@ -62,10 +62,7 @@ def choose(frame: "pd.DataFrame", first: str, second: str) -> pools.Pool:
     paired = pools.pairs(frame, first, second)
     if paired.empty:
         raise ValueError(f"no run of {first} has game, seed and conditions of one of {second}")
-    pool = pools.largest(paired)
-    if len(families := pool.runs.family.unique()) > 1:
-        raise ValueError(f"pairs of {' and '.join(families)}: name one benchmark's folders")
-    return pool
+    return pools.largest_of_one_benchmark(paired, "pairs")
 
 
 def is_early_look(pairs: "pd.DataFrame", frame: "pd.DataFrame") -> bool:

@@ -31,6 +31,9 @@ ATTEMPTS = 2
 DIGESTS = "digests.txt"
 """Name of a file of digests of all runs below its directory; `benchmarks.digests` writes it."""
 
+TRACKED = "wandb.json"
+"""Name of the file of what was sent to W&B, which is none of a run's records."""
+
 RECORDED = (".json", ".jsonl", ".npz", ".xz")
 """Suffixes of the files of a run that have digests."""
 
@@ -250,14 +253,11 @@ def digest_of(path: pathlib.Path) -> str:
 
 
 def recorded_files(directory: pathlib.Path) -> list[str]:
-    """Names of a run's files that have digests: all that hold numbers, not pictures; in order.
-
-    W&B's state of sending is none of the run's.
-    """
+    """Names of a run's files that have digests: all that hold numbers, not pictures; in order."""
     return sorted(
         path.name
         for path in directory.iterdir()
-        if path.suffix in RECORDED and path.is_file() and path.name != "wandb.json"
+        if path.suffix in RECORDED and path.is_file() and path.name != TRACKED
     )
 
 

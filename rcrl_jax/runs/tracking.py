@@ -26,7 +26,6 @@ from rcrl_jax.runs.paths import RunPaths
 if TYPE_CHECKING:
     import wandb
 
-_STATE = "wandb.json"
 _UNITS = ("agent_steps", "env_steps", "frames")
 
 Publish = Callable[[float], None]
@@ -80,7 +79,7 @@ class _Tracked:
 
     def __init__(self, paths: RunPaths) -> None:
         """Reads what was sent so far."""
-        self._paths, self._state = paths, paths.directory / _STATE
+        self._paths, self._state = paths, paths.directory / records.TRACKED
         self._is_new = not self._state.exists()
         state = {"id": secrets.token_hex(8), "next_step": 0}
         if not self._is_new:

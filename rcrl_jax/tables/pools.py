@@ -71,6 +71,22 @@ def largest(frame: pd.DataFrame, within: str = "family") -> Pool:
     return Pool(frame[frame.index.isin(kept)], tuple(left_out), tuple(rest))
 
 
+def largest_of_one_benchmark(frame: pd.DataFrame, what: str) -> Pool:
+    """`largest`, for what no page shows benchmark by benchmark.
+
+    Args:
+        frame: any runs.
+        what: the runs are, for the message.
+
+    Raises:
+        ValueError: the runs are of several benchmarks.
+    """
+    pool = largest(frame)
+    if len(families := pool.runs.family.unique()) > 1:
+        raise ValueError(f"{what} of {' and '.join(families)}: name one benchmark's folders")
+    return pool
+
+
 def budget(frame: pd.DataFrame, family: str) -> int:
     """The budget of a family's tables, figures and verdicts, in environment steps.
 

@@ -77,6 +77,14 @@ class Unit(NamedTuple):
         """A readable name."""
         return f"{self.arm.name}-{self.game}-{self.seed}"
 
+    def configure(self, environment: Environment) -> Config:
+        """Its configuration.
+
+        Raises:
+            ValueError: a changed field is out of range; the message names it.
+        """
+        return environment.configure(self.arm.preset, self.game, dict(self.arm.overrides))
+
 
 class FleetPlan(NamedTuple):
     """The runs of one arm that one process trains: every game with every seed."""
@@ -133,13 +141,8 @@ class Spec:
         return RunPaths(directory, unit.arm.preset, unit.game, unit.seed)
 
     def make_config(self, unit: Unit) -> Config:
-        """The configuration of a unit.
-
-        Raises:
-            ValueError: a changed field is out of range; the message names it.
-        """
-        overrides = dict(unit.arm.overrides)
-        return self.experiment.environment.configure(unit.arm.preset, unit.game, overrides)
+        """See `Unit.configure`."""
+        return unit.configure(self.experiment.environment)
 
     def make_command(self, fleet: FleetPlan, workdir: pathlib.Path) -> list[str]:
         """The command that trains a fleet in `workdir`, or resumes it."""
@@ -246,12 +249,7 @@ def make_spec(table: Mapping[str, Any]) -> Spec:
 
 def _usual_steps(environment: Environment, units: Iterable[Unit]) -> int:
     """What `--steps` of the program is for these units."""
-    found = {
-        environment.steps(
-            environment.configure(unit.arm.preset, unit.game, dict(unit.arm.overrides))
-        )
-        for unit in units
-    }
+    found = {environment.steps(unit.configure(environment)) for unit in units}
     if len(found) > 1:
         raise ValueError("steps is missing: these arms differ in their usual number")
     return found.pop()
