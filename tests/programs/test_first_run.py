@@ -82,18 +82,28 @@ esac
 
 
 @pytest.fixture
-def bare_machine(tmp_path, monkeypatch):
+def make_clone(tmp_path, monkeypatch):
+    """Makes a clone of programs (shell code), which come first in the path, and of files."""
+
+    def make(programs, *more):
+        (tmp_path / ".venv/bin").mkdir(parents=True)
+        for name, body in programs.items():
+            path = tmp_path / (".venv/bin" if name == "python" else "") / name
+            path.write_text(f"#!/bin/sh\n{body}\n")
+            path.chmod(0o755)
+        for name in ("requirements.lock", "setup.py", *more):
+            (tmp_path / name).touch()
+        (tmp_path / "Makefile").symlink_to(ROOT / "Makefile")
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+        return tmp_path
+
+    return make
+
+
+@pytest.fixture
+def bare_machine(make_clone):
     """A clone with its packages, on a machine of root without a renderer."""
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
-    for name, body in STUBS.items():
-        path = tmp_path / (".venv/bin" if name == "python" else "") / name
-        path.write_text(f"#!/bin/sh\n{body}\n")
-        path.chmod(0o755)
-    for name in ("requirements.lock", "setup.py", ".venv/installed"):
-        (tmp_path / name).touch()
-    (tmp_path / "Makefile").symlink_to(ROOT / "Makefile")
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    return tmp_path
+    return make_clone(STUBS, ".venv/installed")
 
 
 @pytest.mark.parametrize("task, asks", [("cheetah_rum", False), ("cheetah_run", True)])
@@ -129,17 +139,10 @@ def test_a_dry_run_checks_the_command_without_a_renderer_and_writes_nothing(tmp_
     )
 
 
-def test_make_keeps_the_python_of_its_environment(tmp_path, monkeypatch):
-    (tmp_path / ".venv/bin").mkdir(parents=True)
-    (tmp_path / ".venv/pyvenv.cfg").write_text("version = 3.12.1\n")
-    for name, minor in ((".venv/bin/python", "3.12"), ("python3", "3.11")):
-        (tmp_path / name).write_text(f"#!/bin/sh\necho {minor}\n")
-        (tmp_path / name).chmod(0o755)
-    for name in ("requirements.lock", "setup.py"):
-        (tmp_path / name).touch()
-    (tmp_path / "Makefile").symlink_to(ROOT / "Makefile")
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    text = makefile.start("--dry-run", ".venv/installed", directory=tmp_path).stdout
+def test_make_keeps_the_python_of_its_environment(make_clone):
+    folder = make_clone({"python": "echo 3.12", "python3": "echo 3.11"})
+    (folder / ".venv/pyvenv.cfg").write_text("version = 3.12.1\n")
+    text = makefile.start("--dry-run", ".venv/installed", directory=folder).stdout
     assert re.search(r"^\.venv/bin/python -m venv +\.venv", text, re.M)
     assert "python3 -m venv" not in text
     # Its Python has no headers: the packages of kernels are named before what takes minutes.
@@ -147,24 +150,14 @@ def test_make_keeps_the_python_of_its_environment(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def clone(tmp_path, monkeypatch):
+def clone(tmp_path, make_clone):
     """A clone with a complete environment but for kernels, and a compiler that came later."""
-    (tmp_path / ".venv/bin").mkdir(parents=True)
+    python = f'case "$2" in *sysconfig*) echo {tmp_path};; *) echo 3.12;; esac'
+    programs = {"python": python, "python3": "echo 3.12", "c++": "true"}
+    make_clone(programs, "Python.h", ".venv/installed", ".venv/uncompiled")
     (tmp_path / ".venv/pyvenv.cfg").write_text("version = 3.12.1\n")
-    (tmp_path / "Python.h").touch()
-    bodies = {
-        ".venv/bin/python": f'case "$2" in *sysconfig*) echo {tmp_path};; *) echo 3.12;; esac',
-        "python3": "echo 3.12",
-        "c++": "true",
-    }
-    for name, body in bodies.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
-        (tmp_path / name).chmod(0o755)
     for name in ("requirements.lock", "setup.py", ".venv/installed", ".venv/uncompiled"):
-        (tmp_path / name).touch()
         os.utime(tmp_path / name, (10**9, 10**9))
-    (tmp_path / "Makefile").symlink_to(ROOT / "Makefile")
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     return tmp_path
 
 
