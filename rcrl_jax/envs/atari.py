@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rcrl_jax import reference
 from rcrl_jax.envs import pools
 from rcrl_jax.envs.atari_games import Screen
 from rcrl_jax.envs.protocol import (
@@ -17,34 +18,7 @@ from rcrl_jax.envs.protocol import (
     validate_seeds,
 )
 
-ATARI_GAMES = (
-    "Alien",
-    "Amidar",
-    "Assault",
-    "Asterix",
-    "BankHeist",
-    "BattleZone",
-    "Boxing",
-    "Breakout",
-    "ChopperCommand",
-    "CrazyClimber",
-    "DemonAttack",
-    "Freeway",
-    "Frostbite",
-    "Gopher",
-    "Hero",
-    "Jamesbond",
-    "Kangaroo",
-    "Krull",
-    "KungFuMaster",
-    "MsPacman",
-    "Pong",
-    "PrivateEye",
-    "Qbert",
-    "RoadRunner",
-    "Seaquest",
-    "UpNDown",
-)
+ATARI_GAMES = reference.games()
 """The games of Table 1 of the RCRL paper, those of the Atari-100k benchmark."""
 
 ATARI_BACKENDS = ("auto", "envpool", "ale")

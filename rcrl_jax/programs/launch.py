@@ -351,7 +351,7 @@ def ending_cleanly() -> Iterator[None]:
     While there is nothing to save, a stop signal ends the program at once.
     """
     from rcrl_jax import types  # late: DMControl's workers do not need JAX
-    from rcrl_jax.runs import checkpoints, manifest, tracking
+    from rcrl_jax.runs import manifest, tracking
     from rcrl_jax.training import experiment, prediction, video
 
     fewer = "train fewer runs at a time"
@@ -369,7 +369,6 @@ def ending_cleanly() -> Iterator[None]:
         command_line.refuse(str(error))
     except (
         files.InUse,
-        checkpoints.OlderVersion,
         manifest.WorkdirMismatch,
         prediction.DoesNotFit,
         types.Incompatible,

@@ -52,22 +52,6 @@ class Checkpoint(NamedTuple):
     early_updates: int = 0  # updates made so far of those due at this step
 
 
-class OlderVersion(ValueError):
-    """An older version of this program wrote a checkpoint; the message is one line."""
-
-    def __init__(self, path: pathlib.Path) -> None:
-        """Names the checkpoint."""
-        super().__init__(
-            f"{path} was written by an older version of this program: go on with that version, "
-            "whose commit is in manifest.json, or choose another --workdir"
-        )
-
-
-def of_older_version(directory: pathlib.Path) -> pathlib.Path | None:
-    """A checkpoint of the previous format, a directory; None if there is none."""
-    return next(iter(path.parent for path in sorted(directory.glob("*/learner"))), None)
-
-
 def is_leftover(path: pathlib.Path) -> bool:
     """Whether a killed process left `path`, a partial checkpoint; the next start deletes it."""
     return bool(_LEFTOVER.fullmatch(path.name))
@@ -107,11 +91,8 @@ class CheckpointStore:
 
         Raises:
           Damaged: there are checkpoints, and none is intact.
-          OlderVersion: there is one that this version cannot read.
           OSError: a damaged one cannot be set aside.
         """
-        if older := of_older_version(self._directory):
-            raise OlderVersion(older)
         for path in sorted(self._directory.iterdir()):
             if path.name.isdecimal():
                 self._say(f"warning: {path} is no checkpoint and is ignored")

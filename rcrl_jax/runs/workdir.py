@@ -131,8 +131,6 @@ def find_checkpoint(trained: Trained, step: int | None) -> Kept:
     if (workdir / PARAMETERS).is_file():
         kept[trained.total_steps] = Kept(workdir / PARAMETERS, trained.total_steps)
     if not kept:
-        if older := checkpoints.of_older_version(regular):
-            raise Unusable(str(checkpoints.OlderVersion(older)))
         if not any(workdir.glob("*/*/seed_*/scores.json")):
             raise Unusable(_NONE_YET.format(workdir))
         command = trained.manifests[0]["launch"]["command"]

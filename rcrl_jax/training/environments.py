@@ -160,7 +160,7 @@ def _make_minatar(
 _GYMNASIUM = "gymnasium"  # the backend
 
 
-def _own() -> Any:
+def own_games() -> Any:
     """The module of users' own games; imported late, because gymnasium takes half a second."""
     from rcrl_jax.envs import gymnasium_games
 
@@ -168,7 +168,7 @@ def _own() -> Any:
 
 
 def _check_own(config: Config, game: str, backend: str) -> None:
-    discrete, environment = _own().probe(game).discrete, _own().environment_of(game)
+    discrete, environment = own_games().probe(game).discrete, own_games().environment_of(game)
     if discrete and not isinstance(config, RainbowConfig):
         raise ValueError(f"{environment} has discrete actions: choose a preset such as rcrl")
     if not discrete and not isinstance(config, SacConfig):
@@ -187,11 +187,11 @@ def _make_own(
     config: RainbowConfig | SacConfig, cast: Cast, backend: str, seeds: np.ndarray
 ) -> VectorEnvironment:
     (game,) = cast.games
-    return _own().make_games(game, seeds.reshape(-1), **_read_by(config))
+    return own_games().make_games(game, seeds.reshape(-1), **_read_by(config))
 
 
 def _fields_of_own(config: RainbowConfig | SacConfig, game: str) -> Mapping[str, Any]:
-    return presets.fields_of_own(config, _own().probe(game).kind)
+    return presets.fields_of_own(config, own_games().probe(game).kind)
 
 
 ENVIRONMENTS = {
@@ -237,15 +237,15 @@ OWN = Environment(
     backends=(_GYMNASIUM,),
     presets_of=lambda game: presets.OWN_PRESETS,
     make=_make_own,
-    spec=lambda config, games: _own().make_spec(games[0], **_read_by(config)),
+    spec=lambda config, games: own_games().make_spec(games[0], **_read_by(config)),
     action_repeat=lambda game, config: 1,
     steps=lambda config: 100_000,
     eval_episodes=20,
     kind="environment",
     check_more=_check_own,
     fields_of=_fields_of_own,
-    repeats=lambda game: _own().probe(game).repeats,
-    why_not_drawn=lambda game: _own().why_not_drawn(game),
+    repeats=lambda game: own_games().probe(game).repeats,
+    why_not_drawn=lambda game: own_games().why_not_drawn(game),
 )
 """Users' own games, whose names contain a dot. A fleet plays only one such game."""
 

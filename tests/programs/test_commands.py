@@ -54,7 +54,9 @@ def test_help_is_printed_without_the_packages_of_tables(command, missing):
     assert ended.returncode == 0, ended.stderr
     assert f"{command} --results=results" in ended.stdout
     assert f"no {missing}: make trial, or pip install 'rcrl-jax[tables]'" in ended.stdout
-    assert_refused(run_as(command, missing=missing))
+    refused = run_as(command, missing=missing)
+    assert_refused(refused)
+    assert "pip install 'rcrl-jax[tables]'" in refused.stderr
 
 
 @pytest.mark.parametrize("command", ["rcrl-doctor", "rcrl-report", "rcrl-table1"])

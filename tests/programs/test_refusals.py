@@ -31,6 +31,7 @@ SWEEP = "experiments.sweep"
 THROUGHPUT, FIRST_LOOK = "benchmarks.throughput", "benchmarks.first_look"
 HOST, COMPILED = "benchmarks.host", "benchmarks.compiled"
 COMPARE, TABLE1, REPORT = "benchmarks.compare", "benchmarks.table1", "benchmarks.report"
+TABLE2, FIGURE_DMC = "benchmarks.table2", "benchmarks.figure_dmc"
 THEORY = "experiments.theory"
 SHORT_SWEEP = ("--presets=rcrl", "--games=Pong", "--results=x", "--dry_run")
 
@@ -237,7 +238,10 @@ REFUSED = [
     # Programs that read runs before they write.
     (COMPARE, ["--first=a", "--second=b", "--results=.", "--output=o/p"], ["no finished run of a"]),
     (COMPARE, ["--first=a", "--second=b", "--results=nowhere", "--output=o"], ["nowhere"]),
+    (TABLE1, ["--presets=rcl"], ["--presets", "rcl"]),
+    (TABLE2, ["--steps=200,100"], ["--steps", "200,100"]),
     (TABLE1, ["--results=nowhere", "--output=o/p"], ["nowhere"]),
+    (FIGURE_DMC, ["--results=/nowhere"], ["/nowhere"]),
     (REPORT, ["--results=nowhere", "--output=o/p.html"], ["nowhere"]),
     (COMPILED, ["--one=x"], ["--one"]),
     (COMPILED, ["--one=5"], ["--one"]),

@@ -2,8 +2,6 @@
 
 import csv
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -174,32 +172,6 @@ def test_table_2_and_the_figure_of_dmcontrol(tmp_path, capsys):
     assert "not scores at a step" in (out / "figure_dmc.md").read_text()  # Dreamer's curve
     heads = read_csv(out / "figure_dmc.csv")["task, steps"]
     assert [name for name in heads if name.endswith(" ours")] == ["rcrl_sac ours"]
-
-
-@pytest.mark.parametrize(
-    "module, argument",
-    [
-        ("table1", "--presets=rcl"),
-        ("table2", "--steps=200,100"),
-        ("figure_dmc", "--results=/nowhere"),
-    ],
-)
-def test_mistakes_are_refused_in_one_line(tmp_path, module, argument):
-    result = programs.call(f"benchmarks.{module}", argument, f"--output={tmp_path}/out")
-    assert_refused(result)
-    assert not [*tmp_path.glob("out/*")]
-
-
-def test_without_pandas_one_line_says_how_to_install_it(tmp_path):
-    (tmp_path / "pandas.py").write_text("raise ModuleNotFoundError(name='pandas')\n")
-    result = subprocess.run(
-        [sys.executable, "-m", "benchmarks.table1"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-    assert_refused(result)
-    assert "pip install 'rcrl-jax[tables]'" in result.stderr
 
 
 @pytest.mark.parametrize("module", ["table1", "report"])

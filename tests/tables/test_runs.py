@@ -10,7 +10,7 @@ import pytest
 
 from rcrl_jax import reference
 from rcrl_jax.config import presets
-from rcrl_jax.runs import records, workdir
+from rcrl_jax.runs import workdir
 from rcrl_jax.tables import arms, runs
 from tests.tables.synthetic import edit, evaluation, write_json, write_lines, write_run
 
@@ -426,25 +426,6 @@ def test_a_root_that_is_no_directory_is_refused(tmp_path):
     for name in ("nowhere", "file"):
         with pytest.raises(ValueError, match=f"there is no directory {tmp_path}/{name}"):
             runs.read(tmp_path, tmp_path / name)
-
-
-@pytest.mark.parametrize("name", ["metrics", "evaluations"])
-def test_records_of_another_seed_are_noticed_by_their_digest(tmp_path, name):
-    own, other = (write_run(tmp_path, seed=seed) for seed in range(2))
-    for directory in (own, other):
-        scores = json.loads((directory / "scores.json").read_text())
-        scores["record_digests"] = {
-            kind: records.Digest(records.read_records(directory / f"{kind}.jsonl")).value.hex()
-            for kind in ("metrics", "evaluations")
-        }
-        write_json(directory / "scores.json", scores)
-    assert len(runs.read(tmp_path).frame) == 2
-    line, *rest = (other / f"{name}.jsonl").read_text().splitlines(keepends=True)
-    (own / f"{name}.jsonl").write_text(line.replace("0.75", "0.5") + "".join(rest))
-    reading = runs.read(tmp_path)
-    assert len(reading.frame) == 1
-    says = f"{own}/scores.json is damaged: it does not belong to the records in {name}.jsonl"
-    assert says in "".join(reading.problems)
 
 
 def test_the_agents_of_the_repository_can_be_scored_and_filmed():

@@ -1,8 +1,6 @@
 """Experiments end, stop, resume and refuse as documented; resuming is exact, bit for bit."""
 
-import ast
 import dataclasses
-import inspect
 import json
 import shutil
 import signal
@@ -22,7 +20,6 @@ from rcrl_jax.training import (
     experiment,
     loop,
     prediction,
-    recording,
     session,
 )
 from tests.envs import own_games
@@ -36,16 +33,6 @@ def contents(directory) -> dict[str, bytes]:
         for path in sorted(directory.rglob("*"))
         if path.is_file()
     }
-
-
-@pytest.mark.parametrize("module", [assessment, experiment, loop, recording, session])
-def test_functions_of_the_engine_take_the_session_whole(module):
-    tree = ast.parse(inspect.getsource(module))
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
-        names = [own.arg for own in function.args.args + function.args.kwonlyargs]
-        assert len(set(names) - {"self"}) <= 5, function.name
-        members = {"environment", "fleet", "replay", "history", "state", "plan", "recording"}
-        assert len(members.intersection(names)) <= 1, function.name
 
 
 # --- what a run leaves ------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import protocol
 from rcrl_jax.programs import command_line
 from rcrl_jax.runs.paths import RunPaths
-from rcrl_jax.training.environments import ENVIRONMENTS, OWN, Environment
+from rcrl_jax.training.environments import ENVIRONMENTS, OWN, Environment, own_games
 
 
 class SweepError(ValueError):
@@ -148,7 +148,7 @@ class Spec:
         """The command that trains a fleet in `workdir`, or resumes it."""
         games = fleet.games
         if self.experiment is TRAIN:
-            games = tuple(map(_own().environment_of, games))
+            games = tuple(map(own_games().environment_of, games))
         return [
             sys.executable, "-m", self.experiment.module,
             f"--preset={fleet.arm.preset}",
@@ -255,22 +255,15 @@ def _usual_steps(environment: Environment, units: Iterable[Unit]) -> int:
     return found.pop()
 
 
-def _own() -> Any:
-    """The module of games of one's own; late, because gymnasium takes half a second."""
-    from rcrl_jax.envs import gymnasium_games
-
-    return gymnasium_games
-
-
 def _read_environments(value: Any) -> dict[str, str]:
     """The games of a spec's `environment`, by the names of the environments."""
     named = [value] if isinstance(value, str) else value
     if not isinstance(named, list) or not named or not all(type(name) is str for name in named):
         raise ValueError(f"environment: expected gymnasium:CartPole-v1 or a list, got {value!r}")
-    games = {name: _own().name_of(name) for name in named}
+    games = {name: own_games().name_of(name) for name in named}
     try:
         for game in games.values():
-            _own().probe(game)
+            own_games().probe(game)
     except protocol.SimulatorFailed as error:
         raise ValueError(f"environment: {error}") from None
     return games
