@@ -56,12 +56,17 @@ def replacing(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     untouched. Temporary files of processes that were killed are deleted.
 
     Args:
-        path: file to replace; its directory exists.
+        path: file to replace; its directory exists. Of a link, the file that it names is replaced.
 
     Raises:
-        OSError: the file cannot be written, for example because no space is left.
+        OSError: the file cannot be written, for example because no space is left, or `path` is a
+            device, a pipe or a directory.
     """
     path = pathlib.Path(path)
+    if path.is_symlink():
+        path = pathlib.Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     _delete_leftovers(path)
     partial = path.with_name(f".partial.{os.getpid()}.{path.name}")
     try:

@@ -57,6 +57,11 @@ def test_a_training_gives_what_lies_on_the_disk(run):
     assert [*rcrl_jax.scores(run.directory)["arm"]] == ["fast", "fast"]
 
 
+def test_runs_that_have_begun_keep_the_name_of_their_arm(run):
+    with pytest.raises(ValueError, match="holds runs of the arm fast: repeat their command"):
+        train(run.directory, learning_rate=2e-4, arm="other")
+
+
 def test_games_that_are_played_again_are_those_of_the_final_evaluation(run):
     played = pd.DataFrame(run.evaluate(episodes=3))
     assert [*played.episode] == [0, 1, 2, 0, 1, 2]
@@ -72,7 +77,7 @@ def test_results_are_read_without_checkpoints_and_the_last_evaluation_of_a_step_
     shutil.rmtree(copy / "checkpoints")
     loaded = rcrl_jax.load(copy)
     np.testing.assert_equal(loaded.scores(), run.scores())
-    with pytest.raises(workdir.Unusable, match="results without checkpoints"):
+    with pytest.raises(workdir.Unusable, match="no checkpoints: to play one run, name"):
         loaded.player(seed=0)
     (path, *_) = copy.glob("*/*/seed_0/evaluations.jsonl")
     last = json.loads(path.read_text().splitlines()[-1])

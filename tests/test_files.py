@@ -7,6 +7,7 @@ import os
 import pathlib
 import signal
 import socket
+import stat
 import subprocess
 import sys
 
@@ -187,6 +188,19 @@ def test_a_value_that_json_cannot_hold_leaves_the_old_file(tmp_path):
         files.write_json_atomically(path, {"mean": 2.0, "bad": 1j})
     assert json.loads(path.read_text()) == {"mean": 1.0}
     assert os.listdir(tmp_path) == ["scores.json"]
+
+
+def test_what_is_no_file_is_not_replaced_and_a_link_stays(tmp_path):
+    """Root could replace `/dev/null`."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(OSError, match=f"it is not a regular file: '.*/{name}'"):
+            files.write_json_atomically(tmp_path / name, {})
+    (tmp_path / "link").symlink_to("file")
+    files.write_json_atomically(tmp_path / "link", {"mean": 1.0})
+    assert (tmp_path / "link").is_symlink() and stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
+    assert json.loads((tmp_path / "file").read_text()) == {"mean": 1.0}
 
 
 def test_a_full_disk_leaves_only_the_old_file(tmp_path, monkeypatch):

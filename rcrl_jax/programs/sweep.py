@@ -139,6 +139,7 @@ def main(argv: list[str]) -> None:
             tracking.check_installed()
         name = os.path.basename(os.path.abspath(spec.results))  # also of --results=. and ..
         directory = pathlib.Path(_WORKDIR.value) / name
+        files.check_writable(spec.results)
         accelerated = _has_accelerator()
         max_runs = _most_runs(spec, accelerated)
         planned = work.plan(spec, directory, max_runs)

@@ -133,6 +133,12 @@ def find_checkpoint(trained: Trained, step: int | None) -> Kept:
     if not kept:
         if not any(workdir.glob("*/*/seed_*/scores.json")):
             raise Unusable(_NONE_YET.format(workdir))
+        for run in trained.runs:
+            agent = RunPaths(workdir, trained.preset, *run).parameters
+            if agent.is_file():
+                raise Unusable(
+                    f"{workdir} has no checkpoints: to play one run, name {agent.parent}"
+                )
         command = trained.manifests[0]["launch"]["command"]
         raise Unusable(
             f"{workdir} holds results without checkpoints, so there is no agent to play: train "
@@ -164,6 +170,11 @@ def _in_order(workdir: pathlib.Path, found: Mapping[RunId, Mapping[str, Any]]) -
     """The runs in their order in the checkpoints."""
     runs = tuple(RunId(*run) for run in next(iter(found.values()))["launch"]["runs"])
     if set(runs) != set(found):
+        if not (workdir / "checkpoints").is_dir():
+            raise Unusable(
+                f"{workdir} holds results of several trainings: name the folder of one run that "
+                f"has {PARAMETERS}"
+            )
         other = min(set(runs) ^ set(found))
         raise Unusable(
             f"{workdir} holds other runs than its checkpoints: {other.game}, seed {other.seed} "
@@ -194,7 +205,9 @@ def _near(workdir: pathlib.Path) -> str:
     """What a work directory looks like, and where one is near `workdir`."""
     own = workdir.absolute()
     if own.match("*/*/seed_*") and (own / "manifest.json").exists():
-        return f"it is one run of {own.parents[2]}: name that directory"
+        if (own.parents[2] / "checkpoints").is_dir():
+            return f"it is one run of {own.parents[2]}: name that directory"
+        return f"it is one run, without its agent: there is no {PARAMETERS}"
     below = next(iter(sorted(workdir.glob(f"*/{manifest.ALL}"))), None)
     if below is not None:
         return f"did you mean {below.parents[3]}?"

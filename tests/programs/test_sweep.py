@@ -184,10 +184,11 @@ def test_mistakes_are_one_line_and_exit_code_2(spec, tmp_path, flags, says):
 @pytest.mark.parametrize("results", ["taken/below", "/proc/results"])
 def test_results_that_cannot_be_made_are_refused_before_training(tmp_path, results):
     (tmp_path / "taken").touch()
-    result = command(*RUNS, f"--results={results}", directory=tmp_path)
-    assert_refused(result)
-    assert results.strip("/").split("/")[0] in result.stderr
-    assert not list(tmp_path.rglob("*.log"))
+    for asked in ((), ("--dry_run",)):
+        result = command(*RUNS, f"--results={results}", *asked, directory=tmp_path)
+        assert_refused(result)
+        assert results.strip("/").split("/")[0] in result.stderr
+        assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
 def test_a_locked_sweep_is_refused_by_the_name_of_its_results(tmp_path):

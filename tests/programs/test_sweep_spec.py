@@ -122,6 +122,13 @@ def test_a_list_of_values_makes_an_arm_a_value_named_by_field_and_value(read, tm
     ]  # fmt: skip
 
 
+def test_a_name_that_no_file_can_have_is_refused(read):
+    arm = "a" * 200
+    block = f'[[blocks]]\narms = ["{arm}"]\ngames = ["Pong"]\nseeds = [0]\n'
+    with pytest.raises(SweepError, match="a: the name is too long"):
+        read(more=f'\n[arms.{arm}]\npreset = "rcrl"\nconfig = {{hidden_size = 8}}\n{block}')
+
+
 @pytest.mark.parametrize(
     "more, says",
     [
@@ -166,6 +173,9 @@ def test_wrong_fields_of_all_arms_are_refused(read, more, says):
         ("hidden_size = 16", "clip_rewards = 1", "clip_rewards: expected true or false, got 1"),
         ("hidden_size = 16", 'auxiliary = "curl"', "auxiliary: expected a list"),
         ('"rcrl"]', '"rcl"]', "block 1: presets: unknown 'rcl'"),
+        ('"rcrl"]', '"Pong"]', "block 1: presets: unknown 'Pong'"),
+        ('"rcrl"]', '"rcrl_sac"]', "block 1: presets: 'rcrl_sac' is of experiment dmc"),
+        ("steps = 2000", 'curl = "x"', "keys: unknown 'curl'"),
         ('["small"]', '"small"', "block 1: arms: expected a list of names"),
         ('presets = ["erainbow_sa", "rcrl"]\narms = ["small"]', "", "presets or arms are missing"),
         ('["Pong", "Alien"]', '["Pong", "Alein"]', "block 1: games: unknown 'Alein'"),

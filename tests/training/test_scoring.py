@@ -271,7 +271,10 @@ def edit_all(workdir, change) -> None:
     [
         (shutil.rmtree, "there is no directory"),
         (lambda at: shutil.rmtree(at / "erainbow"), "no work directory: there is no <preset>/"),
-        (lambda at: shutil.rmtree(at / "checkpoints"), "results without checkpoints"),
+        (
+            lambda at: shutil.rmtree(at / "checkpoints"),
+            "no checkpoints: to play one run, name .*/Catch/seed_9",
+        ),
         (
             lambda at: (shutil.rmtree(at / "checkpoints"), _unscored(at)),
             "no checkpoint yet: training writes one",
@@ -315,6 +318,18 @@ def test_what_cannot_be_scored_is_refused_in_one_line(copy, tmp_path, spoil, say
         score(Request(copy, output=tmp_path / "output"))
     assert "\n" not in str(refusal.value) and str(copy) in str(refusal.value)
     assert not (tmp_path / "output").exists()
+
+
+@pytest.mark.parametrize(
+    "folder, says",
+    [
+        ("", "holds results of several trainings: name the folder of one run that has"),
+        ("curl/Alien/seed_0", "it is one run, without its agent: there is no parameters.npz"),
+    ],
+)
+def test_results_without_an_agent_say_what_to_name(folder, says):
+    with pytest.raises(Unusable, match=says):
+        workdir.read(pathlib.Path(__file__).parents[2] / "results" / "base" / folder)
 
 
 def test_an_agent_plays_as_many_games_as_its_scores_have(copy):

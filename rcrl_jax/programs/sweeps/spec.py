@@ -350,6 +350,10 @@ def _read_block(where: str, block: Any, known: _Known) -> Iterable[Unit]:
     return [Unit(arm, game, seed) for seed in seeds for game in named["games"] for arm in arms]
 
 
+_LONGEST_NAME = 200
+"""Letters; files of a unit add some to its name, and Linux allows 255."""
+
+
 def _check_units(spec: Spec) -> None:
     """Checks that every unit can be trained, and that no two are the same run."""
     seen: dict[Any, str] = {}
@@ -363,6 +367,8 @@ def _check_units(spec: Spec) -> None:
             same = "twice" if seen[identity] == unit.name else f"and {seen[identity]}, one run"
             raise ValueError(f"the sweep holds {unit.name} {same}")
         seen[identity] = unit.name
+        if len(unit.name) > _LONGEST_NAME:
+            raise ValueError(f"{unit.arm.name}: the name is too long: list fewer fields")
         try:
             played = spec.experiment.environment
             played.check(config, unit.game, played.backends[0])
@@ -389,8 +395,10 @@ def _check_keys(where: str, table: Any, required: Iterable[str], optional: Itera
 def _one_of(where: str, name: Any, known: Iterable[str]) -> str:
     known = list(known)
     if not isinstance(name, str) or name not in known:
-        for program, other in ENVIRONMENTS.items():
-            if name in (*other.games, *other.presets_of(other.games[0])):
-                raise ValueError(f"{where}: {name!r} is of experiment {program}")
+        offers = {one: {*other.games, *other.presets} for one, other in ENVIRONMENTS.items()}
+        if any(names.intersection(known) for names in offers.values()):  # these are no keys
+            for program, names in offers.items():
+                if name in names and not names.intersection(known):
+                    raise ValueError(f"{where}: {name!r} is of experiment {program}")
         raise ValueError(f"{where}: unknown {name!r}: {protocol.nearest(str(name), known)}")
     return name
