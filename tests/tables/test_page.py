@@ -427,6 +427,12 @@ def test_a_click_sorts_numbers_up_and_down_with_missing_ones_last(browser):
         assert states.pop(4) == order and set(states) == {"none"}
 
 
+def test_estimates_with_intervals_are_sorted_as_numbers(browser):
+    texts = ["-1.200 [-2.0, -0.4]", "-0.503 [-0.9, -0.1]", "-0.100", "0.030 [0.0, 0.1]", "0.250"]
+    made = f"{texts[::-1]}.map(t => Object.assign(document.createElement('td'), {{textContent: t}}))"
+    assert script(browser, f"{made}.sort(compare).map(cell => cell.textContent)") == texts
+
+
 def test_aggregates_stay_below_the_games(browser):
     table = "document.querySelector('tr.separated').closest('table')"
     before = script(browser, f"[...{table}.rows].map(row => row.cells[0].textContent)")

@@ -1,9 +1,11 @@
 "use strict";
 // Sorts tables by the column whose heading is clicked, or chosen with Enter or Space.
-// A number is in data-value; missing cells stay last. Lines below a rule are sorted on their own.
+// A number is in data-value, or begins the text of an estimate with its interval; missing cells stay
+// last. Lines below a rule are sorted on their own.
 
 function compare(first, second) {
-  const numbers = [first, second].map((cell) => Number.parseFloat(cell.dataset.value));
+  const numbers = [first, second].map((cell) =>
+    Number.parseFloat(cell.dataset.value ?? cell.textContent));
   if (numbers.every(Number.isFinite)) return numbers[0] - numbers[1];
   const texts = [first, second].map((cell) => cell.textContent.trim());
   return texts[0].localeCompare(texts[1], "en", { numeric: true });
