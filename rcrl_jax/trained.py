@@ -25,7 +25,7 @@ class Run:
     """What a training has left on the disk.
 
     Attributes:
-      directory: the work directory, or the directory of one run with its final parameters.
+      directory: of the training, or of one run with its final parameters; absolute.
       preset: name of the preset.
       config: its configuration, with all changed fields.
       runs: game and seed of each run.
@@ -34,8 +34,8 @@ class Run:
     def __init__(self, directory: str | os.PathLike) -> None:
         """Reads the manifests; see `load`."""
         found = workdir.read(pathlib.Path(directory))
-        self.directory, self.preset, self.config = found.workdir, found.preset, found.config
-        self.runs = found.runs
+        self.directory = found.workdir.absolute()  # the program may change its directory
+        self.preset, self.config, self.runs = found.preset, found.config, found.runs
 
     def __repr__(self) -> str:
         """Preset, games, seeds and directory."""
@@ -134,8 +134,8 @@ class Run:
         if len(rows) != 1:
             there = ", ".join(f"{run.game} with seed {run.seed}" for run in self.runs)
             raise ValueError(f"{len(rows)} runs have seed={seed}, game={game!r}; there are {there}")
-        _, fleet, params = scoring.load(self.directory)
-        return Player(*fleet.part(np.array(rows), fleet.to_host(params)))
+        _, fleet, params = scoring.load(self.directory, rows=rows)
+        return Player(fleet, params)
 
     def export(self, directory: str | os.PathLike) -> list[pathlib.Path]:
         """Writes the trained agents for other programs: standard checkpoints of orbax.

@@ -14,7 +14,7 @@ def say(line: str) -> None:
     If the terminal was closed, work goes on.
     """
     with contextlib.suppress(OSError):
-        print(line, flush=True)
+        print(printable(line), flush=True)
 
 
 def one_line(what: object, longest: int = 300) -> str:

@@ -20,7 +20,7 @@ from rcrl_jax import api
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import presets
 from rcrl_jax.envs.protocol import control_spec
-from rcrl_jax.runs import manifest, paths, workdir
+from rcrl_jax.runs import checkpoints, manifest, paths, workdir
 from rcrl_jax.trained import Player
 from rcrl_jax.training import host_memory, scoring
 from rcrl_jax.training.environments import ENVIRONMENTS, environment_of
@@ -173,6 +173,28 @@ def test_a_player_acts_and_embeds(run):
             player.act(other)
     with pytest.raises(ValueError, match="2 runs have seed=None, game=None; there are Breakout"):
         run.player()
+
+
+def test_a_run_plays_beside_one_that_has_diverged(run, monkeypatch):
+    read = checkpoints.read_agents
+
+    def first_diverged(*args):
+        found = {name: np.array(x) for name, x in read(*args).items()}
+        for x in found.values():
+            x[0] = np.nan
+        return found
+
+    monkeypatch.setattr(checkpoints, "read_agents", first_diverged)
+    assert run.player(seed=1).act(np.zeros((1, 1, 10, 10, 4), np.uint8)).shape == (1,)
+    with pytest.raises(workdir.Unusable, match="Breakout, seed 0, has diverged"):
+        run.player(seed=0)
+
+
+def test_a_run_stays_where_it_is_when_the_program_changes_its_directory(run, monkeypatch):
+    monkeypatch.chdir(run.directory.parent)
+    loaded = rcrl_jax.load(run.directory.name)
+    monkeypatch.chdir("/")
+    np.testing.assert_equal(loaded.scores(), run.scores())
 
 
 def test_a_player_refuses_frames_that_only_a_crop_would_fit():

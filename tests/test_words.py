@@ -1,5 +1,7 @@
 """Words of messages."""
 
+import io
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +20,14 @@ def test_a_message_is_one_line():
     assert words.one_line(ValueError("a\n  b\tc")) == "a b c"
     assert words.one_line(KeyError()) == "KeyError"  # it has no message
     assert words.one_line("\x1b[31m\u202e\udcff") == r"\x1b[31m\u202e\udcff"
+
+
+def test_a_name_that_is_no_text_is_said_escaped(monkeypatch):
+    """A terminal's stream refuses it."""
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, "utf-8"))
+    words.say("results in f\udcfc")
+    assert written.getvalue() == b"results in f\\udcfc\n"
 
 
 def test_both_ends_of_a_long_message_are_kept():

@@ -157,16 +157,19 @@ def score(request: Request, say: Say = words.say) -> list[RunPaths]:
     return outputs
 
 
-def load(directory: str | os.PathLike, step: int | None = None) -> tuple[Plan, Fleet, types.Params]:
+def load(
+    directory: str | os.PathLike, step: int | None = None, rows: Sequence[int] | None = None
+) -> tuple[Plan, Fleet, types.Params]:
     """Trained agents, to play with or to analyse.
 
     Args:
       directory: the work directory of a training command, or the directory of one run that holds
         its final parameters.
       step: agent steps of the checkpoint; None means the newest.
+      rows: places of the runs in the work directory's order; None means all.
 
     Returns:
-      The plan of the runs, which can make their environments; the fleet; and the agents'
+      The plan of these runs, which can make their environments; the fleet; and the agents'
       parameters, leading axis R, on the devices.
 
     Raises:
@@ -175,15 +178,14 @@ def load(directory: str | os.PathLike, step: int | None = None) -> tuple[Plan, F
       OSError: a file cannot be read.
     """
     found = workdir.read(pathlib.Path(directory))
-    plan, rows = _plan_of(found, found.backend), range(len(found.runs))
+    plan, rows = _plan_of(found, found.backend), range(len(found.runs)) if rows is None else rows
     environment, fleet = build.make_fleet(plan, rows)
     environment.close()
     _, params = _load(found, fleet, rows, step)
-    # Makes environments for `found.runs` only, with the shapes of the fleet that trained together.
-    make_environment = build.environment_maker(
-        found.config, found.runs, found.backend, found.trained_with
-    )
-    plan = dataclasses.replace(plan, runs=found.runs, make_environment=make_environment)
+    # Makes environments for these runs only, with the shapes of the fleet that trained together.
+    runs = tuple(found.runs[row] for row in rows)
+    make_environment = build.environment_maker(found.config, runs, found.backend, plan.runs)
+    plan = dataclasses.replace(plan, runs=runs, make_environment=make_environment)
     return plan, fleet, params
 
 
