@@ -190,23 +190,24 @@ def quantise(frames: jax.Array, key: jax.Array | None, levels: int = 32) -> jax.
 
 
 def check_frames(
-    frame: specs.Array, shape: tuple[int | None, ...], dtype: type[np.generic] = np.uint8
+    frame: specs.Array, shape: tuple[int | str, ...], dtype: type[np.generic] = np.uint8
 ) -> None:
     """Checks that an agent can read the frames of an environment.
 
     Args:
       frame: of the environment.
-      shape: of a frame that the agent reads; None in place of an axis whose size may differ.
+      shape: of a frame that the agent reads; a letter in place of a size that may differ.
       dtype: of such a frame.
 
     Raises:
       Incompatible: the frames have another shape or type.
     """
     fits = len(frame.shape) == len(shape) and all(
-        wanted in (None, size) for wanted, size in zip(shape, frame.shape, strict=True)
+        isinstance(wanted, str) or wanted == size
+        for wanted, size in zip(shape, frame.shape, strict=True)
     )
     if not fits or frame.dtype != dtype:
-        wanted = ", ".join("C" if size is None else str(size) for size in shape)
+        wanted = ", ".join(map(str, shape))
         raise types.Incompatible(
             f"the environment's frames must be {dtype.__name__} [{wanted}], "
             f"got {frame.dtype} {list(frame.shape)}"

@@ -198,8 +198,7 @@ class Player:
         Raises:
           ValueError: frames do not fit.
         """
-        frames = np.asarray(frames)
-        self._check(frames)
+        frames = self._checked(frames)
         self._steps += 1
         if self._memory is None:
             self._memory = self._fleet.init_memory(len(frames))
@@ -229,8 +228,7 @@ class Player:
         form = self._fleet.agent.observations
         if form.with_actions:
             raise ValueError("a world model embeds what it filters: use its fleet, `scoring.load`")
-        frames = np.asarray(frames)
-        self._check(frames)
+        frames = self._checked(frames)
         action = np.asarray(action, self._fleet.agent.action.dtype)
         expected = [len(frames), *self._fleet.agent.action.shape]
         if list(action.shape) != expected:
@@ -241,18 +239,24 @@ class Player:
         pairs = types.Pairs(form.network.stack(frames)[None], action[None])
         return self._fleet.embed(self._params, pairs)[0]
 
-    def _check(self, frames: np.ndarray) -> None:
+    def _checked(self, frames: np.ndarray) -> np.ndarray:
+        """Frames as the agent's layout has them; see `act`."""
+        frames = np.asarray(frames)
         if frames.ndim < 3 or frames.shape[1] != self.frame_stack:
             raise ValueError(
                 f"frames: expected [N, {self.frame_stack}, *frame], got {list(frames.shape)}"
             )
         layout = self._fleet.agent.observations.stored
+        if layout.dtype == np.uint8 and frames.dtype not in (np.uint8, np.bool_):
+            raise ValueError(f"frames: expected uint8, got {frames.dtype}")
+        frames = frames.astype(layout.dtype, copy=False)
         shape, wanted = frames.shape[2:], layout.frame_shape
         if wanted is None:
             shape, wanted = layout.pack(frames[:1]).shape[2:], layout.stored_shape
         if shape != wanted:
             expected, got = list(wanted), list(frames.shape[2:])
             raise ValueError(f"frames: this agent's are of shape {expected}, not {got}")
+        return frames
 
 
 def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Columns:

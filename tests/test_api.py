@@ -171,6 +171,12 @@ def test_a_player_acts_and_embeds(run):
     for other in (frames[:, :, 1:], frames.transpose(0, 1, 4, 2, 3), frames.reshape(3, 1, 400)):
         with pytest.raises(ValueError, match=r"of shape \[10, 10, 4\], not \["):
             player.act(other)
+    np.testing.assert_array_equal(player.act(frames.astype(bool)), player.act(frames))
+    for kind in (np.int64, np.float64):
+        with pytest.raises(ValueError, match=f"frames: expected uint8, got {kind.__name__}"):
+            player.act(frames.astype(kind))
+        with pytest.raises(ValueError, match=f"frames: expected uint8, got {kind.__name__}"):
+            player.embed(frames.astype(kind), actions)
     with pytest.raises(ValueError, match="2 runs have seed=None, game=None; there are Breakout"):
         run.player()
 
@@ -319,6 +325,14 @@ def test_a_game_of_one_s_own_trains_from_python(tmp_path):
         rcrl_jax.train("rcrl", "Pong", environment="gymnasium:CartPole-v1")
     with pytest.raises(ValueError, match="unknown preset 'rcr'"):
         rcrl_jax.train("rcr", environment="gymnasium:CartPole-v1")
+    with pytest.raises(ValueError, match="^environment .*: expected gymnasium:CartPole-v1, or mym"):
+        rcrl_jax.train("rcrl", environment=lambda: None)
+    with pytest.raises(ValueError, match="; your own game is environment=mygame:make"):
+        rcrl_jax.train("rcrl", "mygame:make")
+    with pytest.raises(ValueError, match="'curl' reads images, this agent reads vectors"):
+        rcrl_jax.train("curl", environment="gymnasium:CartPole-v1")
+    player, numbers = own.player(seed=0), np.arange(8).reshape(2, 1, 4)
+    np.testing.assert_array_equal(player.act(numbers), player.act(numbers.astype(np.float32)))
 
 
 def test_a_directory_without_runs_is_refused(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 
 from rcrl_jax import observations, types
 from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.agents.rainbow.config import RainbowConfig
 from rcrl_jax.config.presets import ATARI_PRESETS, all_presets
 from rcrl_jax.envs.protocol import control_spec, discrete_spec
 
@@ -90,13 +91,15 @@ def test_each_preset_stores_the_fewest_bytes_it_needs():
         ("rcrl", discrete_spec((10, 10, 4), 4), r"uint8 \[84, 84\], got uint8 \[10, 10, 4\]"),
         ("simple", discrete_spec((84, 84), 4), r"uint8 \[105, 80, 3\], got uint8 \[84, 84\]"),
         ("rcrl_sac", control_spec((84, 84, 3), 6), r"uint8 \[100, 100, 3\], got uint8 \[84, "),
-        ("state_sac", control_spec((84, 84, 3), 6), r"float32 \[84\], got uint8 \[84, 84, 3\]"),
+        ("state_sac", control_spec((84, 84, 3), 6), r"float32 \[D\], got uint8 \[84, 84, 3\]"),
+        ("dense", discrete_spec((84, 84), 4), r"float32 \[D\], got uint8 \[84, 84\]"),
         ("dreamer", control_spec((84, 84, 3), 6), r"uint8 \[64, 64, 3\], got uint8 \[84, 84, 3\]"),
     ],
 )
 def test_frames_that_an_agent_cannot_read_are_refused(preset, spec, message):
+    presets = {**all_presets(), "dense": RainbowConfig(encoder="dense")}
     with pytest.raises(types.Incompatible, match=f"frames must be {message}"):
-        make_agent(all_presets()[preset], spec)
+        make_agent(presets[preset], spec)
 
 
 @pytest.mark.parametrize("shape", [(96, 96), (210, 160), (80, 84)])

@@ -54,6 +54,10 @@ class AgentConfig:
                 raise ValueError(f"auxiliary: {self.family} has no task {task!r}")
             for name, wanted in choices.TASKS[task].needs.items():
                 if name in values and values[name] not in wanted:
+                    if name not in fields.values(self):  # `observation`, which the encoder decides
+                        raise ValueError(
+                            f"auxiliary: {task!r} reads images, this agent reads vectors"
+                        )
                     raise ValueError(
                         f"auxiliary: {task!r} needs {name} to be one of {', '.join(wanted)}"
                     )

@@ -57,6 +57,8 @@ def name_of(environment: str) -> str:
     Raises:
         ValueError: `environment` is not written as an environment.
     """
+    if not isinstance(environment, str):
+        raise ValueError(f"environment {environment!r}: {_WAY_OF_WRITING}")
     module, colon, rest = environment.partition(":")
     pattern = r"[\w:.-]+(/[\w:.-]+)?" if module == BACKEND else r"\w+"
     named = colon and re.fullmatch(r"\w+(\.\w+)*", module) and re.fullmatch(pattern, rest)
@@ -104,6 +106,11 @@ def probe(name: str) -> Probe:
     environment = environment_of(name)
     with contextlib.ExitStack() as stack:
         copies = [_make(environment) for _ in range(2)]
+        one, other = (getattr(copy, "unwrapped", copy) for copy in copies)
+        if one is other:
+            raise ValueError(
+                f"{environment} returned the same environment twice: make a new one in each call"
+            )
         for copy in copies:
             stack.callback(_close, environment, copy)
         of_actions = copies[0].action_space
@@ -197,7 +204,7 @@ class _Games(SteppedInSend):
         self._is_drawn = render_mode is not None
         found = probe(name)
         self._name = environment_of(name)
-        self._shape = found.shape
+        self._shape, self._kind = found.shape, found.kind
         self.spec = make_spec(name, image_shape, bits=bits)
         self.num_envs = len(seeds)
         self.num_valid_actions = np.full(self.num_envs, found.num_actions, np.int32)
@@ -277,17 +284,15 @@ class _Games(SteppedInSend):
         if self._is_drawn:
             return _picture(self._name, game)
         frame = self.spec.frame
-        is_vector = frame.dtype == np.float32
-        is_bits = not is_vector and frame.maximum == 1
-        observation = _checked(
-            self._name, observation, self._shape, is_image=not (is_vector or is_bits)
-        )
-        if is_vector:
+        observation = _checked(self._name, observation, self._shape, self._kind)
+        if frame.dtype == np.float32:
             vector = observation.reshape(-1).astype(np.float32)
             if not np.isfinite(vector).all():
                 raise SimulatorFailed(f"{self._name} showed a number that is not finite")
             return vector
-        return as_bits(observation) if is_bits else resize(observation, frame.shape)
+        if self._kind == BITS:
+            return as_bits(observation)
+        return resize(observation, frame.shape)
 
 
 def _reset(environment: str, game: gymnasium.Env, seed: int | None = None) -> Any:
@@ -319,13 +324,12 @@ def _step(
         return observation, float(reward), bool(terminated), bool(truncated)
 
 
-def _checked(
-    environment: str, observation: Any, shape: tuple[int, ...], *, is_image: bool
-) -> np.ndarray:
+def _checked(environment: str, observation: Any, shape: tuple[int, ...], kind: str) -> np.ndarray:
     """An observation as an array.
 
     Raises:
-        SimulatorFailed: the observation space says another shape or, of images, another type.
+        SimulatorFailed: the observation space says another shape, another type of images, or bits
+            where there are other numbers.
     """
     observation = np.asarray(observation)
     if observation.shape != shape:
@@ -333,9 +337,13 @@ def _checked(
             f"{environment} showed {list(observation.shape)}, not {list(shape)} as its observation "
             "space says"
         )
-    if is_image and observation.dtype != np.uint8:
+    if kind == IMAGE and observation.dtype != np.uint8:
         raise SimulatorFailed(
             f"{environment} showed {observation.dtype}, not uint8 as its observation space says"
+        )
+    if kind == BITS and not np.isin(observation, (0, 1)).all():
+        raise SimulatorFailed(
+            f"{environment} showed other numbers than 0 and 1, against its observation space"
         )
     return observation
 
@@ -445,12 +453,13 @@ def _kind_of(environment: str, space: spaces.Space) -> str:
             return VECTOR
         if len(shape) in (2, 3) and max(shape[:2]) <= _LARGEST_GRID:
             return BITS if binary and max(shape[:2]) <= GRID else VECTOR
-        if space.dtype == np.uint8 and (len(shape) == 2 or shape[2:] in ((1,), (3,))):
+        is_image = len(shape) == 2 or shape[2:] in ((1,), (3,))
+        if is_image and space.dtype == np.uint8 and (space.high > 1).any():
             return IMAGE
     raise ValueError(
         f"{environment}: its observations are {space}; an agent reads numbers [D], grids of up to "
-        f"{_LARGEST_GRID} cells a side, and images uint8 [H, W], [H, W, 1] or [H, W, 3]: wrap it "
-        "in a function of a module"
+        f"{_LARGEST_GRID} cells a side, and images uint8 [H, W], [H, W, 1] or [H, W, 3] of "
+        "brightness 0 to 255: wrap it in a function of a module"
     )
 
 
@@ -477,7 +486,7 @@ def _tried(
 
     def copied(observation):  # the next step may write into the observation
         shape = game.observation_space.shape
-        return _checked(environment, observation, shape, is_image=kind == IMAGE).copy()
+        return _checked(environment, observation, shape, kind).copy()
 
     random = np.random.default_rng(0)
     yield [copied(_reset(environment, game, 0))]
@@ -491,6 +500,8 @@ def _tried(
         if any(rest[1:]):  # over
             shown.append(copied(_reset(environment, game)))
         yield shown
+    for _ in range(3):  # later episodes, too: a game may be longer than the trial
+        yield [copied(_reset(environment, game))]
 
 
 def _equal(one: list[Any], other: list[Any]) -> bool:

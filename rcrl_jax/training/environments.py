@@ -73,7 +73,8 @@ class Environment(NamedTuple):
     def check_game(self, game: str) -> None:
         """Raises ValueError, with the nearest names, unless the benchmark has the game."""
         if self.games and game not in self.games:
-            raise ValueError(f"unknown {self.kind} '{game}': {nearest(game, self.games)}")
+            own = f"; your own game is environment={game}" if ":" in game else ""
+            raise ValueError(f"unknown {self.kind} '{game}': {nearest(game, self.games)}{own}")
 
     def configure(self, preset: str, game: str, changes: Mapping[str, Any]) -> Config:
         """The configuration of a run: a preset, the defaults of its game, and changed fields.

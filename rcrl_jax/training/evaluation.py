@@ -10,6 +10,7 @@ from rcrl_jax import types
 from rcrl_jax.agents.agent import EVALUATION
 from rcrl_jax.envs.agent_view import AgentEnvironment, AgentStep
 from rcrl_jax.envs.protocol import VectorEnvironment
+from rcrl_jax.training import video
 from rcrl_jax.training.fleet import Fleet
 
 # Makes one vector of environments from seeds [R, E], run by run; the function knows the games.
@@ -41,13 +42,13 @@ class Film(NamedTuple):
     shows: Callable[[], VectorEnvironment] | None  # see `VectorEnvironment.shows`
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        """Yields the frames to watch.
+        """Yields the pictures to watch, as `video.write_video` takes them.
 
         If people watch other frames than the agent reads, the episode is played again to make them.
         A long episode in colour takes gigabytes, so these frames are not kept.
         """
         if self.shows is None:
-            yield from self.frames
+            yield from map(video.as_picture, self.frames)
             return
         with contextlib.closing(self.shows()) as game:
             yield game.reset().frame[0]

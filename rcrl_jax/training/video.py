@@ -31,7 +31,14 @@ class VideoFailed(RuntimeError):
 
 
 def as_picture(frame: np.ndarray) -> np.ndarray:
-    """A binary board `[H, W, planes]` as RGB `[8 H, 8 W, 3] uint8`, a colour a plane."""
+    """What people see of a frame that an agent reads.
+
+    Args:
+        frame: [H, W] gray or [H, W, 3] RGB, uint8, which are returned; or a board [H, W, planes] of
+            zeros and ones with up to 10 x 10 cells, drawn as RGB [8 H, 8 W, 3], a colour a plane.
+    """
+    if frame.ndim == 2 or (frame.shape[-1] == 3 and max(frame.shape[:2]) > _MOST_CELLS):
+        return frame
     picture = np.zeros((*frame.shape[:-1], 3), np.uint8)
     for plane in range(frame.shape[-1]):
         picture[frame[..., plane] > 0] = _COLOURS[plane % len(_COLOURS)]
@@ -43,14 +50,13 @@ def write_video(path: str | os.PathLike, frames: Iterable[np.ndarray]) -> None:
 
     Args:
         path: the video; its name ends with `.mp4` and its directory exists.
-        frames: at least one, all [H, W] gray or [H, W, 3] RGB, uint8; or [H, W, planes], boards of
-            zeros and ones with up to 10 x 10 cells, drawn by `as_picture`.
+        frames: at least one, all [H, W] gray or [H, W, 3] RGB, uint8.
 
     Raises:
         VideoFailed: there is no ffmpeg, or it failed.
         OSError: the video cannot be written.
     """
-    pictures = map(_drawn, frames)
+    pictures = iter(frames)
     first = next(pictures)
     height, width = first.shape[:2]
     scale = min(_SCALE, max(1, _SIDE // min(height, width)))
@@ -88,11 +94,6 @@ def write_video(path: str | os.PathLike, frames: Iterable[np.ndarray]) -> None:
 def _even(size: int) -> int:
     """The next even size, as H.264 needs it."""
     return size + size % 2
-
-
-def _drawn(frame: np.ndarray) -> np.ndarray:
-    is_board = frame.ndim == 3 and (frame.shape[-1] != 3 or max(frame.shape[:2]) <= _MOST_CELLS)
-    return as_picture(frame) if is_board else frame
 
 
 def check(config: Config, game: str) -> None:

@@ -165,6 +165,8 @@ def test_tasks_need_the_head_that_they_train_or_images():
         with pytest.raises(ValueError, match=f"^auxiliary: '{task}' needs observation to be"):
             dataclasses.replace(of_states, auxiliary=(task,))
     dataclasses.replace(of_states, auxiliary=("return_contrast",))
+    with pytest.raises(ValueError, match="^auxiliary: 'curl' reads images, this agent reads vec"):
+        RainbowConfig(encoder="dense", auxiliary=("curl",))
 
 
 @pytest.mark.parametrize(("preset", "transitions"), [("rcrl", 32), ("rcrl_sac", 512)])

@@ -72,6 +72,30 @@ class Shared(Corridor):
         return super().step(3 if Shared.random.random() < 0.2 else action)
 
 
+class Reseeded(Corridor):
+    """Random grids without an end; each reset makes a generator, so later games follow no seed."""
+
+    def _show(self):
+        return self.random.integers(2, size=(10, 10, 2), dtype=np.uint8)
+
+    def reset(self, seed=None, options=None):
+        """Makes a generator."""
+        self.random = np.random.default_rng(seed)
+        return self._show(), {}
+
+    def step(self, action):
+        """Draws the next grid."""
+        return self._show(), 0.0, False, False, {}
+
+
+ONE = Corridor()
+
+
+def same():
+    """One corridor for all callers."""
+    return gymnasium.wrappers.TimeLimit(ONE, 30)
+
+
 class NoInfo(Corridor):
     """A corridor whose reset returns the observation alone."""
 
@@ -143,6 +167,12 @@ class Symbols(Corridor):
         return np.full((7, 7, 3), self.at, np.uint8)
 
 
+class Board(Corridor):
+    """A grid of zeros and ones that is too large for bits, and no image."""
+
+    observation_space = spaces.Box(0, 1, (20, 20), np.uint8)
+
+
 class Failing(Corridor):
     """A corridor that ends with an error after 20 games."""
 
@@ -189,3 +219,13 @@ def draw(render_mode=None):
             return picture if render_mode == "rgb_array" else None
 
     return gymnasium.wrappers.TimeLimit(Drawn(), 30)
+
+
+def draw_small(render_mode=None):
+    """A corridor that draws an RGB picture of 8x8 pixels."""
+
+    class Drawn(Corridor):
+        def render(self):
+            return np.full((8, 8, 3), (30, 60, 90), np.uint8)
+
+    return Drawn()

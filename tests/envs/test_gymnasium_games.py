@@ -133,6 +133,7 @@ def test_a_game_that_follows_no_seed_is_found():
     assert gymnasium_games.probe(f"{OWN}.make").repeats
     assert not gymnasium_games.probe(f"{OWN}.Drifting").repeats
     assert not gymnasium_games.probe(f"{OWN}.Shared").repeats
+    assert not gymnasium_games.probe(f"{OWN}.Reseeded").repeats
 
 
 @pytest.mark.parametrize(
@@ -188,6 +189,8 @@ def test_a_game_that_fails_says_where():
         (f"{OWN}.nothing", "returned int, which is no environment of gymnasium"),
         (f"{OWN}.Words", "its observations are Dict"),
         ("gymnasium.FrozenLake-v1", r"its observations are Discrete\(16\)"),
+        (f"{OWN}.Board", "images .* of brightness 0 to 255"),
+        (f"{OWN}.same", "same returned the same environment twice"),
     ],
 )
 def test_what_cannot_be_played_is_refused_in_one_line(name, message):
@@ -264,6 +267,15 @@ def test_images_that_are_not_of_their_space_are_refused(monkeypatch, change, say
         gymnasium_games.make_games(
             "tests.envs.own_games.Picture", np.arange(2), (84, 84), bits=False
         ).reset()
+
+
+@pytest.mark.parametrize("number", [0.25, -3.0, np.nan])
+def test_grids_of_other_numbers_than_their_space_s_are_refused(monkeypatch, number):
+    played = make(f"{OWN}.make", bits=True)
+    monkeypatch.setattr(own_games.Corridor, "_show", lambda self: np.full((10, 10, 2), number))
+    for call in (played.reset, lambda: gymnasium_games.probe.__wrapped__(f"{OWN}.make")):
+        with pytest.raises(SimulatorFailed, match="showed other numbers than 0 and 1, against its"):
+            call()
 
 
 def test_an_environment_that_fails_as_it_closes_is_named(monkeypatch):

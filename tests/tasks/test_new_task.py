@@ -7,14 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from dm_env import specs
 
 from rcrl_jax import types
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import choices, fields
 from rcrl_jax.config.choices import Task
+from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.replay.settings import ContrastRule
 from rcrl_jax.tasks.task import AgentParts, AuxiliaryTask, UpdateView, needs_of
-from rcrl_jax.training import build
+from rcrl_jax.training import build, prediction
 from rcrl_jax.training.fleet import Fleet
 from tests.training import toy, toy_control
 
@@ -131,6 +133,37 @@ def test_a_task_gets_the_contrastive_samples_that_it_asks_for():
     assert (fleet.to_host(result).metrics["loss_triplet"] > 0).all()
     after = fleet.to_host(learner.params.auxiliary["triplet"]["projection"])
     assert (after != start).any(axis=(1, 2)).all()  # in each run
+
+
+@pytest.mark.parametrize(
+    ("encoder", "frame", "changes"),
+    [
+        ("dense", specs.Array((4,), np.float32), False),
+        ("minatar", specs.BoundedArray((10, 10, 2), np.uint8, 0, 1), False),
+        ("data_efficient", specs.BoundedArray((84, 84), np.uint8, 0, 255), True),
+    ],
+)
+def test_a_task_augments_images_and_leaves_vectors_and_grids_as_they_are(encoder, frame, changes):
+    changed = []
+
+    def make_twice(parts, config):
+        def loss(task_params, view, state, key):
+            sampled = view.sampled.transitions.observation
+            augmented = parts.augment(key, sampled)
+            changed.append(augmented is not sampled)
+            psi = parts.encode(view.params, augmented)
+            return jnp.mean(jnp.square(view.psi - psi)), {}
+
+        return AuxiliaryTask(lambda key: {}, loss, whole_frames=True)
+
+    config = toy.make_config("erainbow", encoder=encoder, frame_stack=1)
+    spec = EnvironmentSpec(frame, specs.DiscreteArray(3))
+    agent = make_agent(config, spec, {"twice": make_twice})
+    run = types.RunSpec(np.int32(3), agent.run_constants("Catch"))
+    start = jax.eval_shape(agent.init, run, jax.random.key(0))
+    batch = jax.tree.map(lambda x: x[0], prediction.empty_batch(agent, 1, "host"))
+    jax.eval_shape(lambda state, batch: agent.update(run, state, batch), start, batch)
+    assert changed and set(changed) == {changes}
 
 
 def test_tasks_that_ask_for_different_samples_are_refused():

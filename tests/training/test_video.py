@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from rcrl_jax.config import fields, presets
+from rcrl_jax.envs import gymnasium_games
 from rcrl_jax.training import video
+from rcrl_jax.training.evaluation import Film
 
 
 def _read(path):
@@ -141,12 +143,19 @@ def test_binary_boards_have_a_colour_for_each_plane():
     assert (picture.any(axis=-1).sum(axis=(1, 2)) == 64).all()
 
 
+def test_a_small_picture_of_an_own_game_keeps_its_colours():
+    game = gymnasium_games.make_games("tests.envs.own_games.draw_small", [1], (84, 84), bits=True)
+    film = Film([*game.reset().frame], [np.int32(1)], game.shows(0))
+    assert [picture.shape for picture in film] == [(8, 8, 3)] * 2
+    assert all((picture == (30, 60, 90)).all() for picture in film)
+
+
 @pytest.mark.parametrize("planes", [1, 2, 3, 6, 12])
 def test_binary_boards_become_a_video_in_colours(tmp_path, planes):
     frames = np.zeros((3, 10, 10, planes), np.uint8)
     plane = min(planes - 1, 3)
     frames[:, :5, :, plane] = 1
-    video.write_video(tmp_path / "film.mp4", frames)
+    video.write_video(tmp_path / "film.mp4", Film([*frames], [], None))
     _, read = _read(tmp_path / "film.mp4")
     assert read.shape == (3, 320, 320, 3)
     colour = video._COLOURS[plane].astype(int)

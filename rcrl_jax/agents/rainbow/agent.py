@@ -312,6 +312,8 @@ def exploration_epsilon(config: RainbowConfig, step: jax.Array) -> jax.Array:
 
 def shift(formats: ObservationFormat, key: chex.PRNGKey, observation: jax.Array) -> jax.Array:
     """Applies CURL's shift to sampled whole frames; returns what the network reads."""
+    if formats.observation.unstack is None:  # no images
+        return observation
     stacks = formats.observation.unstack(observation)
     return formats.network.stack(augmentation.random_shift(key, stacks, "crop_pad_crop"))
 

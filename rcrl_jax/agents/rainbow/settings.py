@@ -29,12 +29,11 @@ def observation_format(
     stack = config.frame_stack
     encoder = ENCODERS[config.encoder]
     if encoder.reads == "bits":
-        observations.check_frames(frame, (10, 10, None))
+        observations.check_frames(frame, (10, 10, "C"))
         return ObservationFormat.uniform(stack, observations.as_bits(frame.shape))
     if encoder.reads == "vectors":
-        shape = tuple(frame.shape[:1])
-        observations.check_frames(frame, shape, np.float32)
-        return ObservationFormat.uniform(stack, observations.as_rendered(shape, np.float32))
+        observations.check_frames(frame, ("D",), np.float32)
+        return ObservationFormat.uniform(stack, observations.as_rendered(frame.shape, np.float32))
     observations.check_frames(frame, observations.FRAMES.stored_shape)
     if encoder.reads == "frames":
         return ObservationFormat.uniform(stack, observations.FRAMES)

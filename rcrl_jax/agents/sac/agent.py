@@ -135,10 +135,10 @@ def observation_format(config: SacConfig, spec: EnvironmentSpec) -> ObservationF
     """
     pixels = config.observation == "pixels"
     size = config.render_size
-    shape = (size, size, 3) if pixels else tuple(spec.frame.shape[:1])
     dtype = np.uint8 if pixels else np.float32
-    observations.check_frames(spec.frame, shape, dtype)
-    return ObservationFormat.uniform(config.frame_stack, observations.as_rendered(shape, dtype))
+    observations.check_frames(spec.frame, (size, size, 3) if pixels else ("D",), dtype)
+    layout = observations.as_rendered(spec.frame.shape, dtype)
+    return ObservationFormat.uniform(config.frame_stack, layout)
 
 
 def resources(config: SacConfig, needs: task.Needs) -> agent.Resources:
