@@ -193,7 +193,7 @@ class Player:
             give them. An agent with a memory continues from the last call, so N must stay the same.
 
         Returns:
-          `[N, *act]`.
+          `[N, *act]`: places in the game's action set, or components in [-1, 1].
 
         Raises:
           ValueError: frames do not fit.

@@ -431,8 +431,6 @@ def test_estimates_with_intervals_are_sorted_as_numbers(browser):
     texts = ["-1.200 [-2.0, -0.4]", "-0.503 [-0.9, -0.1]", "-0.100", "0.030 [0.0, 0.1]", "0.250"]
     cell = "Object.assign(document.createElement('td'), {textContent: t})"
     made = f"{texts[::-1]}.map(t => {cell})"
-        f"{texts[::-1]}.map(t => Object.assign(document.createElement('td'), {{textContent: t}}))"
-    )
     assert script(browser, f"{made}.sort(compare).map(cell => cell.textContent)") == texts
 
 
