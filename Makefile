@@ -1,5 +1,5 @@
 # These commands do all the set-up:
-#   make trial                          trains RCRL on MinAtar's Breakout for two minutes
+#   make trial                          trains RCRL on MinAtar's Breakout, a minute and a half
 #   make watch                          plays and films an agent that was trained before
 #   make atari GAME=Pong SEED=0         trains RCRL on a game; the same command resumes
 #   make dmc TASK=cheetah_run SEED=0    trains RCRL on a DMControl task

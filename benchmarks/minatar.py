@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from benchmarks import minatar_instruments
-from rcrl_jax import files
+from rcrl_jax import files, words
 from rcrl_jax.config import fields
 from rcrl_jax.programs import markdown
 from rcrl_jax.runs import records
@@ -71,6 +71,10 @@ QUESTIONS = (
     ("minatar_erainbow", BASE),
 )
 """Pairs of arms; the first question is the primary one."""
+COLORS = {
+    BASE: "tab:gray", RCRL: "tab:red", "equal_return": "tab:cyan", "minatar_erainbow": "tab:purple",
+}  # fmt: skip
+"""Arm -> colour of its curve; the first two are those of docs/figures.py."""
 FREEWAY_UP = (17.7, 1.3)
 """Mean return of always going up in Freeway and its standard error, 100 games, seeds 0 to 99."""
 
@@ -227,7 +231,6 @@ def curve(runs_episodes: Sequence[np.ndarray]) -> pd.DataFrame:
 
 def draw(frame: pd.DataFrame) -> Figure:
     """Training curves: a panel for each game; for each arm the mean ± one standard error."""
-    looks = panels.styles([*ARMS])
     figure = Figure(figsize=(3.2 * len(ALL_GAMES), 3.6), layout="constrained")
     axes = figure.subplots(1, len(ALL_GAMES), squeeze=False)[0]
     handles = {}
@@ -235,16 +238,17 @@ def draw(frame: pd.DataFrame) -> Figure:
         panel.set_title(game)
         panel.set_xlabel("agent steps")
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))
-        for arm, look in looks.items():
+        for arm, color in COLORS.items():
             own = frame[(frame.arm == arm) & (frame.game == game)]
             if not len(own):
                 continue
             shown = curve([*own.episodes])
             low, high = shown["mean"] - shown["sem"], shown["mean"] + shown["sem"]
-            (handles[arm],) = panel.plot(shown["mean"], color=look.color, linestyle=look.dash)
-            panel.fill_between(shown.index, low, high, color=look.color, alpha=0.2, linewidth=0)
+            (handles[arm],) = panel.plot(shown["mean"], color=color)
+            panel.fill_between(shown.index, low, high, color=color, alpha=0.2, linewidth=0)
     axes[0].set_ylabel(f"training return, bins of {BIN:,} steps")
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=4)
+    labels = [_label(arm, frame.game[frame.arm == arm]) for arm in handles]
+    figure.legend(handles.values(), labels, loc="outside lower center", ncols=4)
     return figure
 
 
@@ -255,6 +259,12 @@ def judge(results: pathlib.Path) -> str:
     with panels.drawing(), files.replacing(results / "curves.png") as partial:
         draw(frame).savefig(partial, format="png", dpi=150, metadata={"Software": None})
     return f"{text}\n\n![mean ± standard error over seeds](curves.png)"
+
+
+def _label(arm: str, games: pd.Series) -> str:
+    """The arm, with its number of seeds if that is the same in all its games `[n]`."""
+    counts = {*games.value_counts()}
+    return f"{arm} ({words.count('seed', counts.pop())})" if len(counts) == 1 else arm
 
 
 def _mean_and_count(scores: Sequence[float]) -> str:

@@ -39,7 +39,8 @@ AGAINST = (
 """Systems of the second question: name, runs of a game, key of `against`."""
 LABELS = {"erainbow": "Kaixhin's", "curl": "CURL's", "rcrl": "CURL's", "curl_sac": "CURL's"}
 """Whose PyTorch code stands beside a preset."""
-_INK = {"curl": "tab:blue", "erainbow_sa": "tab:gray", "rcrl": "tab:red"}
+INK = {"curl": "tab:blue", "erainbow_sa": "tab:gray", "rcrl": "tab:red"}
+"""Arm -> its colour."""
 
 
 def hns(game: str, score: float) -> float:
@@ -120,11 +121,11 @@ def _high():
             [low, high], [row, row], color="0.8", linewidth=6, solid_capstyle="butt",
             label=None if row else "CURL, 90 % of 100 published runs",
         )  # fmt: skip
-    for arm, color in _INK.items():
+    for shift, (arm, color) in zip((-0.2, 0, 0.2), INK.items(), strict=True):
         own = atari()[atari().arm == arm].groupby("game").score.mean()
         axes.plot(
             [100 * hns(game, own[game]) for game in GAMES if game in own],
-            [row for row, game in enumerate(GAMES) if game in own],
+            [row + shift for row, game in enumerate(GAMES) if game in own],
             "o", markersize=5, color=color, label=f"{arm}, ours",
         )  # fmt: skip
     axes.set(xlabel="human-normalised score [%]; beyond ±10 logarithmic", yticks=range(len(GAMES)))
@@ -141,12 +142,15 @@ def _against():
     figure, panels = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained", sharey=True)
     for panel, number in zip(panels, (13, 26), strict=True):
         for row, (_, _, key) in enumerate(AGAINST):
-            for rule, height, shade in (("best", 0.7, 0.35), ("last", 0.4, 1.0)):
+            for rule, height, shade, place, ink in (
+                ("best", 0.7, 0.35, {"padding": 3}, "black"),
+                ("last", 0.4, 1.0, {"label_type": "center"}, "white"),
+            ):
                 value = against()[key].get(f"{number} {rule}")
                 if value is not None:
                     color = "tab:red" if row < 3 else "tab:gray"
-                    panel.barh(row, value, height, color=color, alpha=shade)
-                    panel.text(value + 0.4, row, f"{value:.1f}", va="center", fontsize=8)
+                    bar = panel.barh(row, value, height, color=color, alpha=shade)
+                    panel.bar_label(bar, fmt="%.1f", fontsize=8, color=ink, **place)
         panel.set(title=f"{number} games", xlabel="mean human-normalised score [%]", xlim=(0, 45))
     panels[0].set_yticks(range(len(AGAINST)), [name.replace("`", "") for name, _, _ in AGAINST])
     panels[0].invert_yaxis()
@@ -177,7 +181,8 @@ def _fast():
         axes.text(own, row - 0.2, f" {own:.1f}", va="center", fontsize=8)
         axes.text(theirs, row + 0.2, f" {LABELS[preset]} {theirs:.1f}", va="center", fontsize=8)
     axes.set_yticks(range(len(LABELS)), LABELS)
-    axes.set(xscale="log", xlabel="agent steps with an update, a second, two cores with AVX-512")
+    axes.set_xlabel("agent steps per second, one update per step (two cores, AVX-512)")
+    axes.set_xscale("log")
     axes.set_xlim(0.5, 900)
     axes.invert_yaxis()
     axes.legend(loc="lower right", fontsize=8)

@@ -18,10 +18,12 @@ def draw(path: pathlib.Path, measured: Mapping[str, Any]) -> None:
     *panels, last, returns = figure.subplots(1, len(model) + 2)
     for panel, (play, found) in zip(panels, model.items(), strict=True):
         for name, values in found["pixels"]["by_step"].items():
-            panel.plot(range(1, len(values) + 1), values, ".-", color=_COLORS[name], label=name)
+            dash = "--" if name == "mixture" else "-"  # it may lie on the histogram
+            steps = range(1, len(values) + 1)
+            panel.plot(steps, values, "." + dash, color=_COLORS[name], label=name)
         panel.set(title=f"{play} play", ylabel="log-likelihood of a frame [nats]")
         right = found["changing_pixels"]["right_by_step"]
-        last.plot(range(1, len(right) + 1), right, ".-", label=play)
+        last.plot(range(1, len(right) + 1), right, ".--" if last.lines else ".-", label=play)
     last.set(title="pixels that change", ylabel="share that the model has right", ylim=(0, 1.02))
     for panel in (*panels, last):
         panel.set_xlabel("steps since the last true frame")

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import minatar
 from benchmarks.minatar import ALL_GAMES, ARMS, BASE, RCRL, STEPS, VALUES
+from docs import figures
 from rcrl_jax import reference
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import MINATAR_PRESETS
@@ -207,6 +208,21 @@ def test_curves_are_means_of_runs_with_their_standard_error():
     assert shown.index.tolist() == [500.0, 2500.0]
     np.testing.assert_allclose(shown, [[4.0, 1.0], [7.0, np.nan]])
     assert minatar.curve(runs[2:]).empty
+
+
+def test_the_figure_has_the_colours_of_the_results_and_counts_seeds():
+    episodes = np.array([[1000.0, 2.0], [2000.0, 4.0]])
+    frame = frame_of(noise())
+    frame = frame[(frame.arm != RCRL) | (frame.game != "Seaquest") | (frame.seed > 0)]
+    figure = minatar.draw(frame.assign(episodes=[episodes] * len(frame)))
+    (legend,) = figure.legends
+    drawn = {
+        text.get_text(): line.get_color()
+        for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True)
+    }
+    assert drawn["minatar_rcrl"] == figures.INK["rcrl"]  # one seed is missing in one game
+    assert drawn["minatar_erainbow_sa (60 seeds)"] == figures.INK["erainbow_sa"]
+    assert "equal_return (30 seeds)" in drawn and len({*drawn.values()}) == len(ARMS)
 
 
 def test_the_command_writes_a_page_and_a_figure_and_refuses_in_one_line(tmp_path):
