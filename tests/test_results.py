@@ -275,8 +275,10 @@ def primary_question() -> tuple[str, str, dict[str, str]]:
     frame = minatar.read(RESULTS / "minatar")
     text = minatar.question(frame, minatar.RCRL, minatar.BASE)
     means = frame.groupby(["arm", "game"]).score.mean()
+    shown = ("minatar_erainbow", minatar.BASE, minatar.RCRL)
     rows = {
-        game: f"| {game} | {means[minatar.BASE, game]:.3f} | {means[minatar.RCRL, game]:.3f} | "
+        game: f"| {game} | "
+        + "".join(f"{means[arm, game]:.3f} | " for arm in shown)
         + re.search(rf"\| {game} \| (.*)", text)[1]
         for game in minatar.GAMES
     }
@@ -289,6 +291,13 @@ def equal_return() -> list[str]:
     frame = minatar.read(RESULTS / "minatar")
     texts = [minatar.question(frame, "equal_return", arm) for arm in (minatar.BASE, minatar.RCRL)]
     return [re.search(r": undecided: .* p = ([\d.]+)", text)[1] for text in texts]
+
+
+@functools.cache
+def without_embedding() -> tuple[str, str]:
+    """The verdict on the embedding, and its p value."""
+    text = minatar.question(minatar.read(RESULTS / "minatar"), "minatar_erainbow", minatar.BASE)
+    return re.search(r": (\w+: .*?) \(360.* p = ([\d.]+)", text).groups()
 
 
 READINGS = (
@@ -378,6 +387,7 @@ TABLE = [
      lambda: [simple("pong", seed)["policy"]["mean"] for seed in range(3)]),
     ("**{}** (p = {}, judged at 1 %)", lambda: primary_question()[:2]),
     ("undecided against the baseline (p = {}) and `minatar_rcrl` (p = {})", equal_return),
+    ("**{}** (p = {})", without_embedding),
     ("of {}, `rate_high_target_500` has the best mean rank, {}, over {} runs",
      ranks_of_small_games),
     ("by {:.1f} standard errors in Breakout, {:.1f} in SpaceInvaders and {:.1f} in Seaquest",
@@ -444,6 +454,7 @@ def test_the_page_says_what_is_computed(row):
 README_TABLE = [
     *(("{}", lambda game=game: primary_question()[2][game]) for game in minatar.GAMES),
     ("**{}** (p = {}, judged at 1 %)", lambda: primary_question()[:2]),
+    ("**{}** (30 seeds, p = {})", without_embedding),
     ("{:.1f} % baseline (`erainbow_sa`), {:.1f} % `rcrl` | {:.1f} % | {:.1f} % baseline, {:.1f} % "
      "RCRL",
      lambda: [figures.against()[one]["13 last"]
