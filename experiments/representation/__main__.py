@@ -52,6 +52,11 @@ _PROBE_STEPS = flags.DEFINE_integer(
 )  # fmt: skip
 
 _BASE = "erainbow_sa"  # the preset whose fields --config shows
+# How pairs of the replay are drawn, also those that measure a preset without the task.
+_RULE = tuple(
+    f"return_contrast.{name}"
+    for name in ("anchors", "positives", "positive_excludes_anchor", "negative_differs_in_return")
+)
 
 
 def main(argv: list[str]) -> None:
@@ -96,11 +101,15 @@ def _read_settings() -> dict[str, RainbowConfig]:
         if preset not in presets.ATARI_PRESETS:
             raise ValueError(f"--presets: {preset!r} is none of {', '.join(presets.ATARI_PRESETS)}")
     changed = command_line.changed_fields()
+    # Measured anchors are drawn alike with 'rl_batch' and 'as_transitions'.
+    rule = {name: x for name, x in changed.items() if name in _RULE and x != "rl_batch"}
     found = {
-        name: fields.replace_used(presets.ATARI_PRESETS[name], changed) for name in _PRESETS.value
+        name: fields.replace(fields.replace_used(presets.ATARI_PRESETS[name], changed), rule)
+        for name in _PRESETS.value
     }
+    unused = [fields.without_effect(config) for config in found.values()]
     for field in changed:
-        if all(field in fields.without_effect(config) for config in found.values()):
+        if field not in rule and all(field in own for own in unused):
             raise ValueError(f"--config.{field}: has no effect in any of these presets")
     return found
 

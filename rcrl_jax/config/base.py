@@ -162,6 +162,13 @@ class ControlReturnContrastConfig(ReturnContrastConfig):
     )
 
 
+_CURL = fields.above_zero("curl.weight")
+_PRIORITISED = fields.above_zero("replay.priority_exponent")
+_REDUCED = fields.UsedIf(
+    lambda values: values.get("curl.reduced_games") != (), "curl.reduced_games names a game"
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class CurlConfig:
     """CURL's contrastive loss for Rainbow."""
@@ -174,25 +181,32 @@ class CurlConfig:
         "additional factor of CURL's loss on curl.reduced_games (0.05 in CURL's paper)",
         "C",
         fields.not_negative,
+        _CURL & _REDUCED,
     )
     reduced_games: tuple[str, ...] = setting(
         ("Pong", "Boxing", "PrivateEye", "Freeway"),
         "games with the factor curl.reduced_weight",
         "C",
         fields.names,
+        _CURL,
     )
     momentum: float = setting(
-        0.999, "share of the momentum network that each update keeps", "C", fields.fraction
+        0.999, "share of the momentum network that each update keeps", "C", fields.fraction, _CURL
     )
     hidden_size: int = setting(
-        256, "units of the projection's hidden layer", "C", fields.at_least(1)
+        256, "units of the projection's hidden layer", "C", fields.at_least(1), _CURL
     )
-    projection_size: int = setting(128, "width of the projection", "C", fields.at_least(1))
-    logit_scale: float = setting(0.1, "factor of the bilinear logits", "C", fields.positive)
+    projection_size: int = setting(128, "width of the projection", "C", fields.at_least(1), _CURL)
+    logit_scale: float = setting(0.1, "factor of the bilinear logits", "C", fields.positive, _CURL)
     importance_weighted: bool = setting(
-        True, "whether CURL's loss is multiplied by the batch's mean importance weight", "C"
+        True,
+        "whether CURL's loss is multiplied by the batch's mean importance weight",
+        "C",
+        used_if=_CURL & _PRIORITISED,
     )
-    in_priorities: bool = setting(True, "whether priorities count CURL's loss, too", "C")
+    in_priorities: bool = setting(
+        True, "whether priorities count CURL's loss, too", "C", used_if=_CURL & _PRIORITISED
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,10 +227,7 @@ class PrioritisedReplayConfig:
         "initial importance-weight exponent; it rises linearly to 1 at the last step",
         "K",
         fields.fraction,
-        used_if=fields.UsedIf(
-            lambda values: values["replay.priority_exponent"] > 0,
-            "replay.priority_exponent is above 0",
-        ),
+        used_if=_PRIORITISED,
     )
 
 
@@ -236,6 +247,9 @@ class UniformReplayConfig:
         "file) or 'rendered' (again)",
         "ours",
         fields.one_of("stored", "rendered"),
+        fields.UsedIf(
+            lambda values: values.get("observation") != "state", "observation is 'pixels'"
+        ),
     )
 
 
@@ -244,8 +258,8 @@ DRAWS_SAMPLES = fields.UsedIf(
         task in choices.TASKS and choices.TASKS[task].draws_samples
         for task in values.get("auxiliary", ())
     ),
-    "auxiliary holds a task that draws samples, as 'return_contrast'",
-)
+    "auxiliary holds a task that draws samples ('return_contrast')",
+) & fields.above_zero("auxiliary_weight")
 """When the fields of `ReturnContrastConfig` have an effect."""
 
 

@@ -31,6 +31,7 @@ SOURCES = {
 LARGEST_INT = 2**31 - 1
 """Counters and sizes are 32-bit integers on the device."""
 _SMALLEST_FLOAT, _LARGEST_FLOAT = 1.2e-38, 3.4e38  # of float32, rounded inwards
+_LARGEST_BELOW_ONE = 0.9999999  # likewise
 
 
 class UsedIf(NamedTuple):
@@ -39,6 +40,13 @@ class UsedIf(NamedTuple):
     test: Callable[[Mapping[str, Any]], bool]  # of the values of all fields by dotted name
     wanted: str  # in words, for messages
 
+    def __and__(self, other: "UsedIf") -> "UsedIf":
+        """Both conditions must hold."""
+        return UsedIf(
+            lambda values: self.test(values) and other.test(values),
+            f"{self.wanted} and {other.wanted}",
+        )
+
 
 def when(name: str, *choices: Any) -> UsedIf:
     """The field has an effect only if the field `name` has one of the values."""
@@ -46,9 +54,15 @@ def when(name: str, *choices: Any) -> UsedIf:
     return UsedIf(lambda values: values.get(name) in choices, wanted)
 
 
+def above_zero(name: str) -> UsedIf:
+    """The field has an effect only if the field `name`, which is never negative, is above 0."""
+    return UsedIf(lambda values: values.get(name) != 0, f"{name} is above 0")
+
+
 def with_task(name: str) -> UsedIf:
     """The field has an effect only with this auxiliary task."""
-    return UsedIf(lambda values: name in values.get("auxiliary", ()), f"auxiliary holds {name!r}")
+    holds = UsedIf(lambda values: name in values.get("auxiliary", ()), f"auxiliary holds {name!r}")
+    return holds & above_zero("auxiliary_weight")
 
 
 def setting(
@@ -161,8 +175,8 @@ def fraction(value: float) -> str | None:
 
 
 def below_one(value: float) -> str | None:
-    """The value lies in [0, 1)."""
-    return None if 0 <= value < 1 else "in [0, 1)"
+    """The value lies in [0, 1), also in float32."""
+    return None if 0 <= value <= _LARGEST_BELOW_ONE else "in [0, 1) in float32"
 
 
 class NamedField(NamedTuple):

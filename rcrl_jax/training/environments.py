@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from dm_env import specs
 
 from rcrl_jax.agents.rainbow.config import MinAtarConfig, RainbowConfig
 from rcrl_jax.agents.sac.config import SacConfig
@@ -120,6 +121,21 @@ class Environment(NamedTuple):
             those = ", ".join(self.backends)
             raise ValueError(f"unknown backend '{backend}' of {game}: choose from {those}")
         self.check_more(config, game, backend)
+        if isinstance(config, RainbowConfig):
+            _check_encoder(config.encoder, game, self.spec(config, [game]).frame)
+
+
+_AXES = {"vectors": 1, "patches": 2, "frames": 2, "bits": 3}  # of a frame that an encoder reads
+
+
+def _check_encoder(encoder: str, game: str, frame: specs.Array) -> None:
+    """Raises ValueError unless the encoder reads frames of the game."""
+    fitting = [name for name, one in ENCODERS.items() if _AXES[one.reads] == len(frame.shape)]
+    if encoder not in fitting:
+        raise ValueError(
+            f"encoder: {encoder!r} does not read the frames of {game}, {frame.dtype} "
+            f"{list(frame.shape)}; choose {' or '.join(fitting)}"
+        )
 
 
 def _make_atari(config: Config, cast: Cast, backend: str, seeds: np.ndarray) -> VectorEnvironment:

@@ -725,9 +725,15 @@ def test_a_task_that_is_weighted_by_importance_is_refused():
 @pytest.mark.parametrize("preset", ["dreamer", "planet"])
 def test_anchors_that_are_the_rl_batch_are_refused(preset):
     values = {"auxiliary": ("return_contrast",), "return_contrast.anchors": "rl_batch"}
-    values["return_contrast.batch_size"] = config_of(preset).batch_size
+    with pytest.raises(ValueError, match="^return_contrast.anchors: .* learns from windows"):
+        fields.replace(config_of(preset), values)
+
+    def make_task(parts, config):
+        rule = parts.contrast_rule._replace(anchors="rl_batch")
+        return AuxiliaryTask(lambda key: {}, lambda *arguments: (0.0, {}), contrast_rule=rule)
+
     with pytest.raises(types.Incompatible, match="learns from windows"):
-        make_agent(fields.replace(config_of(preset), values), SPEC)
+        make_agent(config_of(preset), SPEC, {"mine": make_task})
 
 
 @pytest.mark.parametrize("preset", ["dreamer", "planet"])
@@ -768,6 +774,17 @@ def test_schedules_count_environment_steps_at_every_repeat(preset):
             assert counts == (95 * 100 + first - 100,)
         assert schedule.due(config.learn_start // repeat - 1) == 0
         assert schedule.due(config.learn_start // repeat) == first
+
+
+@pytest.mark.parametrize("pretraining", [0, 3])
+def test_every_series_of_slac_has_its_updates_of_the_whole_agent(pretraining):
+    changes = {"updates": 4, "pretraining_updates": pretraining}
+    schedule = make_agent(fields.replace(WORLD_MODEL_PRESETS["slac"], changes), SPEC).schedule
+    steps = range(schedule.first_step, schedule.first_step + 3)
+    made = [[schedule.kind(step, i) for i in range(schedule.due(step))] for step in steps]
+    whole = [slac.JOINT] * 4
+    assert made == [[slac.MODEL] * pretraining + whole, whole, whole]
+    assert schedule.counts(0, steps[-1] + 1) == (12, pretraining)
 
 
 @pytest.mark.parametrize(

@@ -41,13 +41,42 @@ def test_a_preset_knows_which_fields_have_no_effect():
     assert "life_loss_ends_episode" in unused["minatar_rcrl"]
     assert "life_loss_ends_episode" not in unused["rcrl"]
     assert "stochastic.bits" in unused["simple"] and "deterministic.filters" not in unused["simple"]
-    uniform = fields.replace(PRESETS["rcrl"], {"replay.priority_exponent": 0.0})
-    assert "replay.importance_exponent" in fields.without_effect(uniform)
+    assert "replay.resumed_frames" in unused["state_sac"]
+    assert not any("replay.resumed_frames" in unused[name] for name in ("pixel_sac", "dreamer"))
+
+
+@pytest.mark.parametrize(
+    ("preset", "changes", "prefixes"),
+    [
+        ("rcrl", {"auxiliary_weight": 0.0}, ("return_contrast.",)),
+        ("rcrl_sac", {"auxiliary_weight": 0.0}, ("return_contrast.",)),
+        ("dreamer_rcrl", {"auxiliary_weight": 0.0}, ("return_contrast.",)),
+        ("sac_ae", {"auxiliary_weight": 0.0}, ("latent_penalty", "decoder_weight_decay")),
+        ("curl", {"auxiliary_weight": 0.0}, ("curl.",)),
+        ("curl", {"curl.weight": 0.0}, ("curl.",)),
+        ("curl", {"curl.reduced_games": ()}, ("curl.reduced_weight",)),
+        ("rcrl", {"replay.priority_exponent": 0.0}, ("replay.importance_exponent",)),
+        (
+            "curl",
+            {"replay.priority_exponent": 0.0},
+            ("replay.importance_exponent", "curl.importance_weighted", "curl.in_priorities"),
+        ),
+    ],
+)
+def test_a_value_of_zero_leaves_other_fields_without_effect(preset, changes, prefixes):
+    before, after = PRESETS[preset], fields.replace(PRESETS[preset], changes)
+    expected = {
+        field.name
+        for field in fields.named_fields(before)
+        if field.name.startswith(prefixes) and not field.metadata["measures"]
+    }
+    found = fields.without_effect(after).keys() - fields.without_effect(before).keys()
+    assert found == expected - changes.keys()
 
 
 def test_what_a_field_needs_names_fields_or_the_game():
     for preset in PRESETS.values():
-        known = {field.name for field in fields.named_fields(preset)} | {"auxiliary"}
+        known = {field.name for field in fields.named_fields(preset)} | {"auxiliary", "observation"}
         for field in fields.named_fields(preset):
             wanted = {one.wanted for one in field.conditions} - {"the game has lives"}
             assert all(text.split()[0] in known for text in wanted), field.name
@@ -130,7 +159,10 @@ BAD_VALUES = {
         ("batch_size", 100_001),
         ("temperature_beta1", 1.0),
     ],
+    "curl_sac": [("crop_size", 100)],  # each crop would be the whole frame
+    "simple": [("adam_b1", 0.99999999), ("deterministic.dropout", 0.99999999)],  # 1 in float32
     "dreamer_rcrl": [
+        ("return_contrast.anchors", "rl_batch"),
         ("batch_size", 300_000),
         ("return_contrast.batch_size", 300_000),
         ("auxiliary", ("curl",)),

@@ -2,8 +2,10 @@
 
 import pytest
 
+from rcrl_jax.config import presets
 from rcrl_jax.programs.sweeps import work
 from rcrl_jax.programs.sweeps.spec import SweepError, make_spec, read_spec
+from rcrl_jax.training.environments import ENVIRONMENTS, environment_of
 from tests.programs import toy_sweep
 from tests.programs.toy_sweep import alone
 
@@ -206,6 +208,28 @@ def test_a_field_without_effect_is_refused_unless_the_run_is_finished(tmp_path):
     manifest.parent.mkdir(parents=True)
     manifest.write_text("{}")
     assert len(make_spec(table).units) == 1
+
+
+@pytest.mark.parametrize(
+    ("preset", "game", "config", "says"),
+    [
+        ("erainbow", "Pong", {"encoder": "minatar"}, r"uint8 \[84, 84\]; choose data_efficient or"),
+        ("minatar_rcrl", "Breakout", {"encoder": "nature"}, r"\[10, 10, 4\]; choose minatar"),
+        (
+            "dreamer_rcrl",
+            "walker_walk",
+            {"return_contrast.anchors": "rl_batch"},
+            "learns from windows",
+        ),
+    ],
+)
+def test_what_every_fleet_would_refuse_is_refused(preset, game, config, says):
+    environment = environment_of(presets.all_presets()[preset], game)
+    (experiment,) = [name for name, one in ENVIRONMENTS.items() if one is environment]
+    block = {"presets": [preset], "games": [game], "seeds": [0]}
+    table = {"experiment": experiment, "results": "r", "config": config, "blocks": [block]}
+    with pytest.raises(ValueError, match=says):
+        make_spec(table)
 
 
 def test_an_environment_stands_in_place_of_an_experiment():

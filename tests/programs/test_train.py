@@ -179,7 +179,7 @@ def test_a_damaged_log_of_a_game_that_follows_no_seed_is_refused(folder):
         (["--environment=gymnasium:CartPole-v1", "--preset=rcrl_sac"], ["discrete", "rcrl"]),
         (
             ["--environment=gymnasium:CartPole-v1", "--config.encoder=nature"],
-            ["frames must be uint8 [84, 84], got float32 [4]"],
+            ["encoder: 'nature' does not read", "float32 [4]; choose dense"],
         ),
         (
             ["--environment=gymnasium:CartPole-v1", "--config.augmentation=pad_crop"],

@@ -75,6 +75,19 @@ def test_changed_fields_of_the_agent_are_in_its_name(preset, changes, name):
             {"replay.priority_exponent": 0.0, "replay.importance_exponent": 0.7},
             "(replay.priority_exponent=0.0)",
         ),
+        (
+            "rcrl",
+            "Pong",
+            {"auxiliary_weight": 0.0, "return_contrast.batch_size": 8},
+            "(auxiliary_weight=0.0)",
+        ),
+        ("curl", "Pong", {"curl.weight": 0.0, "curl.momentum": 0.5}, "(curl.weight=0.0)"),
+        (
+            "curl",
+            "Pong",
+            {"replay.priority_exponent": 0.0, "curl.in_priorities": False},
+            "(replay.priority_exponent=0.0)",
+        ),
     ],
 )
 def test_a_field_without_effect_makes_no_arm(preset, game, changes, name):

@@ -77,6 +77,15 @@ class RecurrentModelConfig(WorldModelConfig):
     )
     replay: UniformReplayConfig = UniformReplayConfig(capacity=251_000)
 
+    def __post_init__(self) -> None:
+        """Checks every value, so that a bad one is reported before anything is built."""
+        super().__post_init__()
+        if "return_contrast" in self.auxiliary and self.return_contrast.anchors == "rl_batch":
+            raise ValueError(
+                "return_contrast.anchors: 'rl_batch' needs an agent that learns from transitions, "
+                "this one learns from windows; choose 'as_transitions' or 'uniform'"
+            )
+
     @property
     def window_frames(self) -> int:
         """See `WorldModelConfig.window_frames`."""

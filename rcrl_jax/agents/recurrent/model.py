@@ -106,8 +106,8 @@ def make_recurrent_model(
     needs = task.needs_of(tasks, parts)
     if needs.contrast_rule.number and needs.contrast_rule.anchors == "rl_batch":
         raise types.Incompatible(
-            "return_contrast.anchors: 'rl_batch' needs an agent that learns from transitions, this "
-            "one learns from windows; choose 'as_transitions' or 'uniform'"
+            "anchors='rl_batch' needs an agent that learns from transitions, this one learns from "
+            "windows"
         )
     return RecurrentModel(
         config, spec.max_num_actions, network, preprocess, reward_scale, tasks, needs

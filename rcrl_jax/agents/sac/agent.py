@@ -14,6 +14,7 @@ critic, actor and auxiliary tasks. If actor and temperature do not step, an upda
 losses for the records, but no gradients.
 """
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -107,7 +108,7 @@ def make_parts(
         lambda params, observation: model.psi(params.critic, observation),
         model.psi,
         control.join,
-        functools.partial(crop, config),
+        functools.partial(crop, dataclasses.replace(config, augmentation="random_crop")),
         psi_size=model.psi_size,
         phi_size=model.psi_size + spec.max_num_actions,
         contrast_rule=control.contrast_rule(config, spec.action_repeat),

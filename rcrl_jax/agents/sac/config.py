@@ -139,6 +139,11 @@ class SacConfig(base.AgentConfig):
             raise ValueError(
                 f"crop_size: must be at most render_size = {self.render_size}; got {self.crop_size}"
             )
+        if "curl" in self.auxiliary and self.crop_size == self.render_size:
+            raise ValueError(
+                "crop_size: 'curl' compares crops at random places, so crop_size must be below "
+                f"render_size = {self.render_size}; got {self.crop_size}"
+            )
         base.check_anchors(self.return_contrast, self.batch_size)
         base.check_capacity(self, n_step=1)
 

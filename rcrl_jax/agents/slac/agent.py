@@ -54,17 +54,21 @@ class SlacParams(NamedTuple):
 
 
 class Pretraining(agent.Schedule):
-    """All but the last of the first updates train the model alone."""
+    """The first updates train the model alone, all but those of a usual series."""
+
+    @property
+    def alone(self) -> int:
+        """How many updates train the model alone."""
+        return self.first_updates - self.updates
 
     def kind(self, step: int, made: int) -> int:
         """See `Schedule.kind`."""
-        alone = step == self.first_step and made < self.first_updates - 1
-        return MODEL if alone else JOINT
+        return MODEL if step == self.first_step and made < self.alone else JOINT
 
     def counts(self, start: int, end: int) -> tuple[int, ...]:
         """See `Schedule.counts`."""
         (number,) = super().counts(start, end)
-        alone = self.first_updates - 1 if start <= self.first_step < end else 0
+        alone = self.alone if start <= self.first_step < end else 0
         return number - alone, alone
 
 
@@ -108,7 +112,8 @@ def make_parts(config: SlacConfig, spec: EnvironmentSpec) -> Parts:
         adam.make_tensorflow_adam(rate, eps=config.adam_epsilon)
         for rate in (config.model_learning_rate, config.learning_rate)
     )
-    schedule = world_models.schedule(config, spec.action_repeat, config.pretraining_updates + 1)
+    first_updates = config.pretraining_updates + config.updates
+    schedule = world_models.schedule(config, spec.action_repeat, first_updates)
     return Parts(
         config=config,
         num_actions=spec.max_num_actions,

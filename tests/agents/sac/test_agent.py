@@ -158,15 +158,19 @@ def test_an_update_from_pixels_with_every_task_by_hand():
 
     key, _, loss_key = jax.random.split(jax.random.wrap_key_data(state.key), 3)
     next_key, actor_key, tasks_key = jax.random.split(loss_key, 3)
-    dither_key = jax.random.fold_in(tasks_key, 2)
+    view_key, dither_key = (jax.random.fold_in(tasks_key, task) for task in (1, 2))
+    view = augmentation.random_crop(view_key, t.observation, toy_control.CROP)
 
     def middle(observation):
         """The middle 17 of 20 pixels: without the first and the last two."""
         return observation[:, :, 1:18, 1:18]
 
-    def psi(critic, observation):
-        features = convolutions.apply(critic.convolutions, middle(observation))
+    def psi_of_crops(critic, crops):
+        features = convolutions.apply(critic.convolutions, crops)
         return embedding.apply(critic.embedding, features)
+
+    def psi(critic, observation):
+        return psi_of_crops(critic, middle(observation))
 
     def q(critic, observation, a):
         return q_net.apply(critic.critics, jnp.concatenate([psi(critic, observation), a], axis=-1))
@@ -188,7 +192,7 @@ def test_an_update_from_pixels_with_every_task_by_hand():
         a_t, log_density_t = act(actor, critic, t.next_observation, next_key)
         q_t = q(target, t.next_observation, a_t)
         y = t.reward + t.discount * (jnp.minimum(q_t[:, 0], q_t[:, 1]) - alpha * log_density_t)
-        keys = psi(target, t.observation)
+        keys = psi_of_crops(target, view)
         colours = np.concatenate([middle(t.observation)[:, c] for c in range(3)], axis=-1)
         dither = jax.random.uniform(dither_key, colours.shape)
         image = (np.floor(colours / 8.0) + dither) / 32 - 0.5  # 256 colours in 32 levels of 8
@@ -256,7 +260,7 @@ def test_an_update_from_pixels_with_every_task_by_hand():
     _, log_density = jax.jit(act)(actor, critic, t.observation, actor_key)
     assert result.metrics["entropy"] == pytest.approx(-float(log_density.mean()), rel=1e-4)
     assert result.metrics["temperature"] == pytest.approx(0.1, rel=1e-5)
-    queries, keys = (jax.jit(psi)(of, t.observation) for of in (critic, target))
+    queries, keys = jax.jit(psi)(critic, t.observation), jax.jit(psi_of_crops)(target, view)
     similar = queries @ auxiliary["curl"]["bilinear"] @ keys.T
     right = np.mean(np.argmax(similar, axis=1) == np.arange(BATCH))
     assert result.metrics["instance_accuracy"] == pytest.approx(right)
@@ -437,6 +441,22 @@ def test_center_crops_do_not_depend_on_the_key_and_random_ones_do():
         other_key = jax.random.key_data(jax.random.key(99))
         other = update(RUN, state._replace(key=other_key), batch)[1].metrics["loss_critic"]
         assert bool(one != other) == differs
+
+
+@pytest.mark.parametrize("augmentation", ["random_crop", "center_crop"])
+def test_the_view_of_a_task_is_cropped_at_random_whatever_the_agent_reads(augmentation):
+    """Else CURL would compare an image with itself."""
+    config = toy_control.make_config("curl_sac", augmentation=augmentation)
+    found = []
+
+    def make_task(parts, config):
+        found.append(parts.augment)
+        return AuxiliaryTask(lambda key: {}, lambda *arguments: (jnp.float32(0), {}))
+
+    make_agent(config, spec_of("pixels"), {"mine": make_task})
+    images = observations_of(np.random.default_rng(0), "curl_sac", 50)
+    one, other = (found[0](jax.random.key(seed), images) for seed in range(2))
+    assert one.shape == other.shape and moved(one, other)
 
 
 def test_anchors_that_are_the_rl_batch_are_cropped_apart_from_it():

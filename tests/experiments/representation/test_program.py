@@ -1,5 +1,9 @@
 """The command on a real game: trains a preset, and writes lines and figures."""
 
+import pytest
+
+from rcrl_jax import api
+from rcrl_jax.replay.settings import ContrastRule, make_rule
 from rcrl_jax.runs import records
 from tests.programs import programs
 from tests.programs.test_atari100k import SMALL
@@ -24,3 +28,26 @@ def test_the_command_writes_lines_and_draws_them(tmp_path):
     }
     for name in ("similarity.png", "probe.png"):
         assert (written / name).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "anchors=uniform",
+        "positives=equal_return",
+        "positive_excludes_anchor",
+        "negative_differs_in_return",
+    ],
+)
+@pytest.mark.parametrize("presets", ["erainbow_sa,rcrl", "erainbow_sa"])
+def test_pairs_of_the_replay_are_drawn_by_one_rule(tmp_path, monkeypatch, presets, flag):
+    """Also for a preset without the task, whose training does not read these fields."""
+    plans = []
+    monkeypatch.setattr(api, "check", lambda plan, spec: plans.append(plan))
+    result = programs.call(
+        PROGRAM, f"--presets={presets}", f"--config.return_contrast.{flag}", "--dry_run",
+        f"--workdir={tmp_path}",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    first, *others = (make_rule(plan.config.return_contrast, 0.0) for plan in plans)
+    assert first != ContrastRule(64) and others == [first] * (presets.count(","))
