@@ -25,7 +25,7 @@ class Run:
     """What a training has left on the disk.
 
     Attributes:
-      directory: of the training, or of one run with its final parameters; absolute.
+      directory: the work directory, or the directory of one run with its final parameters.
       preset: name of the preset.
       config: its configuration, with all changed fields.
       runs: game and seed of each run.
@@ -34,8 +34,9 @@ class Run:
     def __init__(self, directory: str | os.PathLike) -> None:
         """Reads the manifests; see `load`."""
         found = workdir.read(pathlib.Path(directory))
-        self.directory = found.workdir.absolute()  # the program may change its directory
-        self.preset, self.config, self.runs = found.preset, found.config, found.runs
+        self.directory, self.preset, self.config = found.workdir, found.preset, found.config
+        self.runs = found.runs
+        self._place = found.workdir.absolute()  # the program may change its directory
 
     def __repr__(self) -> str:
         """Preset, games, seeds and directory."""
@@ -101,7 +102,7 @@ class Run:
         """
         if episodes < 1:
             raise ValueError(f"episodes: must be at least 1, got {episodes}")
-        plan, fleet, params = scoring.load(self.directory)
+        plan, fleet, params = scoring.load(self._place)
         try:
             games = evaluation.Games(plan.make_environment, plan.total_steps, range(episodes))
             played = evaluation.evaluate(params, fleet, games)
@@ -134,7 +135,7 @@ class Run:
         if len(rows) != 1:
             there = ", ".join(f"{run.game} with seed {run.seed}" for run in self.runs)
             raise ValueError(f"{len(rows)} runs have seed={seed}, game={game!r}; there are {there}")
-        _, fleet, params = scoring.load(self.directory, rows=rows)
+        _, fleet, params = scoring.load(self._place, rows=rows)
         return Player(fleet, params)
 
     def export(self, directory: str | os.PathLike) -> list[pathlib.Path]:
@@ -159,7 +160,7 @@ class Run:
         for place in places:
             if place.exists():
                 raise FileExistsError(errno.EEXIST, "it is there already", str(place))
-        _, fleet, params = scoring.load(self.directory)
+        _, fleet, params = scoring.load(self._place)
         params = fleet.to_host(params)
         with ocp.StandardCheckpointer() as checkpointer:
             for row, place in enumerate(places):
@@ -168,8 +169,8 @@ class Run:
 
     def _path(self, run: RunId, kind: str) -> pathlib.Path:
         """A file of a run; `directory` may be that of the run itself."""
-        path = getattr(RunPaths(self.directory, self.preset, *run), kind)
-        return self.directory / path.name if (self.directory / PARAMETERS).exists() else path
+        path = getattr(RunPaths(self._place, self.preset, *run), kind)
+        return self._place / path.name if (self._place / PARAMETERS).exists() else path
 
 
 class Player:
