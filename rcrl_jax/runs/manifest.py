@@ -191,7 +191,9 @@ def how_computed(described: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def check(paths: Sequence[RunPaths], manifests: Sequence[Mapping[str, Any]]) -> list[str]:
+def check(
+    paths: Sequence[RunPaths], manifests: Sequence[Mapping[str, Any]], arm: str | None = None
+) -> list[str]:
     """Checks that the manifests of a work directory, if there are some, are of the same runs.
 
     A work directory's checkpoints belong to one fleet, so all of its runs are there, or none. Every
@@ -200,12 +202,14 @@ def check(paths: Sequence[RunPaths], manifests: Sequence[Mapping[str, Any]]) -> 
     Args:
         paths: `[R]`, files of the runs, all in one work directory.
         manifests: `[R]`, what is about to run: the section `run`, and others to be compared.
+        arm: what these runs are to be called; None admits every name.
 
     Returns:
         What has changed since the runs began, a line for each change; see `check_same_run`.
 
     Raises:
-        WorkdirMismatch: the work directory belongs to other runs, or a manifest is damaged.
+        WorkdirMismatch: the work directory belongs to other runs, or its runs have another arm's
+            name, or a manifest is damaged.
     """
     workdir = paths[0].workdir
     others = set(workdir.glob(ALL)) - {own.manifest for own in paths}
@@ -225,9 +229,17 @@ def check(paths: Sequence[RunPaths], manifests: Sequence[Mapping[str, Any]]) -> 
     changes = []
     for own, described in zip(paths, manifests, strict=True):
         changes.append(check_same_run(own.manifest, described))
-        if own.manifest.exists() and read(own.manifest)["launch"].get("runs") != _order(paths):
+        if not own.manifest.exists():
+            continue
+        launch = read(own.manifest)["launch"]
+        if launch.get("runs") != _order(paths):
             raise WorkdirMismatch(
                 f"{workdir} holds these runs in another order: repeat the old command"
+            )
+        if arm and (known := launch.get("arm")) != arm:
+            raise WorkdirMismatch(
+                f"{workdir} holds runs {f'of the arm {known}' if known else 'without an arm'}: "
+                f"repeat their command, or choose another --workdir for --arm={arm}"
             )
     return [change for change in dict.fromkeys(changes) if change]
 

@@ -97,15 +97,7 @@ def check_workdir(plan: Plan) -> None:
       Damaged, OSError: a manifest cannot be read.
     """
     rows = range(len(plan.runs))
-    manifest.check(plan.paths, [{"run": _describe_run(plan, row)} for row in rows])
-    first = plan.paths[0].manifest
-    if plan.arm and first.exists():
-        arm = manifest.read(first)["launch"].get("arm")
-        if arm != plan.arm:
-            raise manifest.WorkdirMismatch(
-                f"{plan.workdir} holds runs {f'of the arm {arm}' if arm else 'without an arm'}: "
-                f"repeat their command, or choose another --workdir for --arm={plan.arm}"
-            )
+    manifest.check(plan.paths, [{"run": _describe_run(plan, row)} for row in rows], plan.arm)
 
 
 def _report_finished(plan: Plan, say: Say) -> list[float]:
